@@ -23,14 +23,16 @@ from dise_core.params.engine import EngineConfig
 from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plugins.catalog import Catalog
 from dise_core.scoring.calibration import Calibration
+from dise_core.scoring.explanation import ExplainedRead, ExplainedToken, Explanation
 from dise_core.scoring.score import Score
 from dise_core.writing.canvas import CanvasToken, CanvasUpdate
 from dise_core.writing.generation import LengthStep
 
 __all__ = [
     "Budget", "Calibration", "CanvasToken", "CanvasUpdate", "Catalog", "CheckpointError",
-    "ClosedError", "CompletionOutput", "DiseError", "EngineConfig", "Field", "InputError",
-    "LengthStep", "Message", "ModelError", "ModelOutputError", "Outcome", "OverloadedError",
-    "PlanError", "PluginError", "Prompt", "RequestOutput", "SamplingParams", "Score",
-    "ScoringParams", "Token", "TooLongError", "UnknownNameError", "UnreachableError", "Usage",
+    "ClosedError", "CompletionOutput", "DiseError", "EngineConfig", "ExplainedRead",
+    "ExplainedToken", "Explanation", "Field", "InputError", "LengthStep", "Message", "ModelError",
+    "ModelOutputError", "Outcome", "OverloadedError", "PlanError", "PluginError", "Prompt",
+    "RequestOutput", "SamplingParams", "Score", "ScoringParams", "Token", "TooLongError",
+    "UnknownNameError", "UnreachableError", "Usage",
 ]  # fmt: skip

@@ -161,7 +161,7 @@ def _show(text: str, questions: Sequence[Question], output: DecisionOutput) -> N
     from rich.markup import escape
     from rich.table import Table
 
-    from dise_app.terminal.render import printable
+    from dise_app.terminal.styles import printable
     from dise_decide.outputs import PredicateAnswer, ScoreAnswer
 
     console = Console(highlight=False, emoji=False)

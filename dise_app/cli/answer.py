@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 
 from dise_app.cli.options import Parts, runner_of
@@ -102,6 +103,8 @@ def answer(
     """Answer --input's lines to --output, or print the answers to the requests."""
     from dise_app.terminal import live, render
 
+    if parts.shared["explain"]:
+        plan_of = _explaining(plan_of)
     if parts.files["input"] is not None:
         return answer_file(parts, params, plan_of)
     refuse_judge(parts, params)
@@ -115,6 +118,15 @@ def answer(
     if isinstance(params, SamplingParams) and is_shown_live(requests, as_json):
         return live.show(llm, plan(requests[0]), _is_random(llm, params))
     render.show(llm, requests, plan, as_json, _is_random(llm, params))
+
+
+def _explaining(
+    plan_of: Callable[[Planner, JsonFields, P], AnswerPlan],
+) -> Callable[[Planner, JsonFields, P], AnswerPlan]:
+    def explaining(planner: Planner, request: JsonFields, params: P) -> AnswerPlan:
+        return plan_of(replace(planner, explains=True), request, params)
+
+    return explaining
 
 
 def answer_file(
@@ -176,6 +188,7 @@ def settings_of(llm: LLM, parts: Parts, params: Params) -> dict[str, object]:
         "model": models["target"],
         "judge": models.get("judge"),
         **{name: parts.shared[name] for name in ("chat",) if name in parts.shared},
+        **({"explain": True} if parts.shared.get("explain") else {}),
         **vars(parts).get("ending", {}),
         "calibration": None if calibration is None else calibration.digest,
         **engine,

@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ import typer
 from dise_app.cli import options
 from dise_core import PluginError, UnknownNameError
 from dise_core.plugins.kinds import KINDS, Kind
+from dise_core.scoring.explaining import sentence
 
 Rows = list[dict[str, object]]
 
@@ -41,7 +41,7 @@ def plugins(
             about = _about(value)
             row = {"kind": chosen.title, "name": name, "plugin": entry.plugin}
             if kind is None:
-                rows.append({**row, "about": _sentence(about)})
+                rows.append({**row, "about": sentence(about)})
                 continue
             settings, problem = settings_or_problem(value)
             more = {"about": _paragraph(about), "settings": settings, "problem": problem}
@@ -97,7 +97,7 @@ def models(
             "trained_on": adapter.trained_on,
             "scorers": suited_scorers(adapter.trained_on),
         }
-        rows.append(row | facts | {"about": _sentence(_about(adapter))})
+        rows.append(row | facts | {"about": sentence(_about(adapter))})
     if model is not None and is_gguf(model):
         rows = [row | {"file": gguf_card(gguf_path(model))} for row in rows]
     _finish("models", rows, problems, None if as_json else show_models)
@@ -119,11 +119,6 @@ def _about(value: object) -> str:
 
 def _paragraph(about: str) -> str:
     return " ".join(about.partition("\n\n")[0].split())
-
-
-def _sentence(about: str) -> str:
-    """Return the first sentence, however many lines it takes."""
-    return re.split(r"(?<=\.) (?=[A-Z])", _paragraph(about), maxsplit=1)[0]
 
 
 def _finish(

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -22,7 +23,7 @@ from dise_core.front.planner import Planner
 from dise_core.records import JsonFields
 
 SHARED = options.Own(
-    **{name: options.SHARED.options[name] for name in ("samples", "as_json")},
+    **{name: options.SHARED.options[name] for name in ("samples", "as_json", "explain")},
     gap=options.option(str, "What marks a gap in TEXT.", "{}"),
 )
 
@@ -69,8 +70,9 @@ def fill(
     if pieces:
         refuse_judge(parts, params)
         llm = opened(parts.models, parts.engine)
-        load_for(llm, [llm.planner.fill(pieces[0], pieces[1], params)])
-        _show(llm, pieces, params, parts.shared["as_json"])
+        planner = replace(llm.planner, explains=parts.shared["explain"])
+        load_for(llm, [planner.fill(pieces[0], pieces[1], params)])
+        _show(llm, planner, pieces, params, parts.shared["as_json"])
     else:
         answer(parts, params, plan_of)
 
@@ -85,14 +87,16 @@ def _pieces(text: str, mark: str, space: str) -> list[str]:
     return pieces
 
 
-def _show(llm: LLM, pieces: list[str], params: SamplingParams, as_json: bool) -> None:
+def _show(
+    llm: LLM, planner: Planner, pieces: list[str], params: SamplingParams, as_json: bool
+) -> None:
     from rich.console import Console
 
     from dise_app.terminal import live, render
 
     console, answers, texts = Console(highlight=False), list[RequestOutput](), pieces[:1]
     for suffix in pieces[1:]:
-        plan = llm.planner.fill("".join(texts), suffix, params)
+        plan = planner.fill("".join(texts), suffix, params)
         if sys.stdout.isatty() and not as_json:
             answers.append(live.answered(console, llm, plan))
         else:

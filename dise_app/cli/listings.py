@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dise_app.terminal.render import printable
+from dise_app.terminal.styles import printable
 from dise_core.plugins.kinds import ENGINE, KINDS, STRATEGIES
 from dise_core.records import Fields
 

@@ -56,6 +56,12 @@ SHARED = Own(
     chat=(Chat, None),
     samples=option(int | None, "Monte Carlo samples: --scorer-setting num_samples=SAMPLES."),
     as_json=(Json, False),
+    explain=option(
+        bool,
+        "Say why a score is what it is: what was read, and which tokens count.",
+        False,
+        "--explain",
+    ),
 )
 
 RUNNERS = [entry.load() for entry in installed_plugins().file_runners.values()]

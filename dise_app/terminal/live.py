@@ -9,7 +9,8 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
-from dise_app.terminal.render import printable, shade, show_answer, show_legend
+from dise_app.terminal.render import show_answer, show_legend
+from dise_app.terminal.styles import printable, shade
 from dise_core import LLM, CanvasToken, CanvasUpdate, Plan, RequestOutput
 
 MASK = "\N{MEDIUM SHADE}"

@@ -11,12 +11,10 @@ from rich.console import Console
 from rich.text import Text
 
 from dise_app.terminal.progress import close, in_order, progress_bar
+from dise_app.terminal.styles import SHADES, printable, shade
 from dise_core import LLM, CompletionOutput, Plan, RequestOutput, Token
 
 T = TypeVar("T")
-
-SHADES = ((0.9, "green"), (0.5, "yellow"), (0.1, "dark_orange"), (0.0, "red"))
-"""The least probability for each colour."""
 
 MAX_VALUE = 40
 """Characters that are shown of a field's value."""
@@ -61,22 +59,7 @@ def show_answer(
     if answer.prompt:
         console.print(Text(printable(answer.prompt), style="bold"), soft_wrap=True)
     for output in answer.outputs:
-        console.print(Text("  ").append_text(coloured(output)), soft_wrap=True)
-        ending = f", {output.finish_reason}" if output.finish_reason else ""
-        tokens = _counted(output.score.num_positions, "token")
-        how = f"({output.scorer}, {output.selector}, {tokens}{ending})"
-        if chance := chance_text(output):
-            console.print(f"  {chance}", soft_wrap=True)
-        said = f"  [dim]{score_text(output)} {how}[/dim]{verdict}"
-        _print_folded(console, Text.from_markup(said, emoji=False))
-        if output.score.under == "forced tokens left out":
-            _print_folded(console, Text(f"  {LEFT_OUT}", style="dim"))
-        for line in field_lines(output):
-            console.print(line, soft_wrap=True)
-        if output.reviser is not None:
-            console.print(f"  [dim]{revision_text(output)}[/dim]", soft_wrap=True)
-        if emptiness := empty_text(output):
-            _print_folded(console, Text(f"  {emptiness}", style="yellow"))
+        _show_output(console, output, verdict)
     if reason := next((output.uncalibrated for output in answer.outputs), None):
         why = Text(f"  no probability of being right: {printable(reason)}", style="dim")
         _print_folded(console, why)
@@ -87,6 +70,29 @@ def show_answer(
         passes += f", {computed} (cache {answer.cache}: the text is approximate)"
     seed = f", seed {answer.seed}" if shows_seed else ""
     console.print(f"  [dim]{passes}, {usage.seconds:.2f} s{seed}[/dim]")
+
+
+def _show_output(console: Console, output: CompletionOutput, verdict: str) -> None:
+    console.print(Text("  ").append_text(coloured(output)), soft_wrap=True)
+    ending = f", {output.finish_reason}" if output.finish_reason else ""
+    tokens = _counted(output.score.num_positions, "token")
+    how = f"({output.scorer}, {output.selector}, {tokens}{ending})"
+    if chance := chance_text(output):
+        console.print(f"  {chance}", soft_wrap=True)
+    said = f"  [dim]{score_text(output)} {how}[/dim]{verdict}"
+    _print_folded(console, Text.from_markup(said, emoji=False))
+    if output.score.under == "forced tokens left out":
+        _print_folded(console, Text(f"  {LEFT_OUT}", style="dim"))
+    for line in field_lines(output):
+        console.print(line, soft_wrap=True)
+    if output.explanation is not None:
+        from dise_app.terminal.explained import show_explanation
+
+        show_explanation(console, output.explanation)
+    if output.reviser is not None:
+        console.print(f"  [dim]{revision_text(output)}[/dim]", soft_wrap=True)
+    if emptiness := empty_text(output):
+        _print_folded(console, Text(f"  {emptiness}", style="yellow"))
 
 
 def _print_folded(console: Console, text: Text) -> None:
@@ -161,20 +167,6 @@ def field_lines(output: CompletionOutput) -> list[Text]:
         line = Text(f"  {printable(path):{widths[0]}} {printable(value):{widths[1]}}  ")
         lines.append(line.append(share, style=shade(one.score)).append(said))
     return lines
-
-
-def printable(text: str) -> str:
-    """Return the text without control characters, which could drive the terminal."""
-    shown = (c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return "".join(shown)
-
-
-def shade(logprob: float | None) -> str:
-    """Return the colour of a log-probability; "" for None."""
-    if logprob is None:
-        return ""
-    probability = math.exp(logprob)
-    return next(colour for least, colour in SHADES if probability >= least)
 
 
 def score_text(output: CompletionOutput) -> str:

@@ -97,6 +97,7 @@ class AnswerMaker:
             abstained=None if calibration is None else calibration.abstains(value),
             uncalibrated=self.calibrated.reason,
             writing=writing,
+            explanation=generation.evaluation.explanation,
         )
 
     def _fields(self, output: CompletionOutput) -> Mapping[str, Field]:

@@ -10,6 +10,7 @@ from dise_core.errors import DiseError, InputError
 from dise_core.front.fields import Field
 from dise_core.history import Writing
 from dise_core.records import Record, json_number
+from dise_core.scoring.explanation import Explanation
 from dise_core.scoring.score import Score
 from dise_core.writing.generation import LengthStep
 from dise_core.writing.revisions import Revision
@@ -67,7 +68,8 @@ class CompletionOutput:
     `abstained`: whether the score is below its threshold, None without one; `uncalibrated`: why the
     calibration that the user named tells nothing of it. `revisions`: the rounds of the `reviser`.
     `writing`: how prompt and response were written, None for a given one. `fields`: the values of
-    an answer that a constraint wrote as JSON, by JSON pointer.
+    an answer that a constraint wrote as JSON, by JSON pointer. `explanation`: why the score is what
+    it is, where that was asked for.
     """
 
     text: str
@@ -88,6 +90,7 @@ class CompletionOutput:
     uncalibrated: str | None = None
     writing: Writing | None = None
     fields: Mapping[str, Field] = field(default_factory=dict)
+    explanation: Explanation | None = None
 
     @property
     def written(self) -> float | None:
@@ -134,6 +137,8 @@ class CompletionOutput:
             }
         if self.reviser is not None:
             record["revisions"] = [revision.to_dict() for revision in self.revisions]
+        if self.explanation is not None:
+            record["explanation"] = self.explanation.to_dict()
         return record
 
     def _listed(self) -> list[Token]:

@@ -23,6 +23,7 @@ from dise_core.plans.cost import count_cost
 from dise_core.plans.plan import Plan, gather, salted
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.kinds import CONSTRAINT, REVISER
+from dise_core.scoring.account import Explainer
 from dise_core.scoring.calibration import Calibration
 from dise_core.scoring.scorer import Recorded, Scorer
 from dise_core.scoring.sequence_scorer import SequenceScorer
@@ -40,11 +41,13 @@ P = TypeVar("P", bound=ScoringParams)
 class Planner:
     """Turns requests into plans. A plan checks its request before its first read. predictors: the
     loaded models, "target" and possibly "judge". calibrations: what tells probabilities of scores.
+    explains: whether outputs have an `explanation` of their score.
     """
 
     predictors: Mapping[str, MaskPredictor]
     catalog: Catalog
     calibrations: Calibrations = field(default_factory=Calibrations)
+    explains: bool = False
 
     @property
     def predictor(self) -> MaskPredictor:
@@ -285,7 +288,12 @@ class Planner:
         # The report costs a pass that what is known from the writing does not.
         is_reported = not scorer.needs_writing or "logprobs" in params.model_fields_set
         reported = params.logprobs if is_reported else None
-        return SequenceScorer(scorer, selector, reported, translation, params.scorer), params
+        tokenizers = {role: predictor.tokenizer for role, predictor in self.predictors.items()}
+        explainer = Explainer(tokenizers, name) if self.explains else None
+        bound = SequenceScorer(
+            scorer, selector, reported, translation, params.scorer, explainer=explainer
+        )
+        return bound, params
 
     def _answers(
         self,

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar, cast, overload
 
 from dise_core.engine import Outcome
@@ -76,6 +76,9 @@ class Verbs(ABC):
     def predictor(self) -> MaskPredictor:
         return self.planner.predictor
 
+    def _explaining(self, explain: bool) -> Planner:
+        return replace(self.planner, explains=explain) if explain else self.planner
+
     def generate(
         self,
         prompts: PromptInput,
@@ -83,20 +86,23 @@ class Verbs(ABC):
         *,
         sampling_params: Sampling = None,
         chat: bool | None = None,
+        explain: bool = False,
         on_error: OnError = "raise",
     ) -> list[RequestOutput]:
         """Return one answer per prompt (a text or token ids), in order; params, which vLLM calls
         sampling_params, apply to all prompts or are a sequence, one per prompt.
 
         A text goes through the model's chat template if it has one (chat=None), always (True) or
-        never (False). on_error: "raise" raises the first failed request's error after all others
-        are done; "return" gives it an answer with the `error` and without outputs.
+        never (False). explain: each output gets an `explanation` of its score. on_error: "raise"
+        raises the first failed request's error after all others are done; "return" gives it an
+        answer with the `error` and without outputs.
         """
         many = several(prompts, "prompt")
         settings = _settings(len(many), "prompts", params, sampling_params)
         check_choice(chat, "chat")
-        plans = [self.planner.generate(*pair, chat) for pair in zip(many, settings, strict=True)]
-        return self.do(_answers(self.planner, plans, "prompt", on_error, many, settings))
+        planner = self._explaining(explain)
+        plans = [planner.generate(*pair, chat) for pair in zip(many, settings, strict=True)]
+        return self.do(_answers(planner, plans, "prompt", on_error, many, settings))
 
     def chat(
         self,
@@ -150,10 +156,11 @@ class Verbs(ABC):
         *,
         chat: bool | None = None,
         finished: bool | None = None,
+        explain: bool = False,
         on_error: OnError = "raise",
     ) -> list[RequestOutput]:
         """Return the score of each response given its prompt, in order: an answer with one output,
-        its finish_reason None. on_error: see `generate`.
+        its finish_reason None. explain, on_error: see `generate`.
 
         Prompts and responses pair up one to one; an empty prompt scores the response alone.
         finished: whether a response ends here, so that the scorers read an end token after it;
@@ -164,8 +171,9 @@ class Verbs(ABC):
         check_choice(chat, "chat")
         check_choice(finished, "finished")
         scoring = params_of(params, ScoringParams)
-        plans = [self.planner.score(*pair, scoring, chat, finished) for pair in pairs]
-        return self.do(_answers(self.planner, plans, "text", on_error, many))
+        planner = self._explaining(explain)
+        plans = [planner.score(*pair, scoring, chat, finished) for pair in pairs]
+        return self.do(_answers(planner, plans, "text", on_error, many))
 
     @overload
     def rank(  # type: ignore[overload-overlap]

@@ -168,6 +168,7 @@ class Reading:
     text's positions that was computed for this Read; the rest was cached, or changes no answer.
     num_reused: tokens at the text's start that an earlier text had computed. is_exact: whether the
     answer is that of a full pass. masses: float32 [M] for TopLogProbs among sets, else empty.
+    is_known: bool [M], which answers an earlier pass had told; empty where none had.
     """
 
     token_ids: Ids
@@ -177,6 +178,7 @@ class Reading:
     is_exact: bool = True
     num_reused: int = 0
     masses: LogProbs = field(default_factory=lambda: np.zeros(0, np.float32))
+    is_known: Mask = field(default_factory=lambda: np.zeros(0, np.bool_))
 
     @classmethod
     def of_nothing(cls) -> Self:

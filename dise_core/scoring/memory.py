@@ -125,8 +125,8 @@ def _gaps(read: Read, known: LogProbs | None, hint: CacheHint | None) -> Read:
 
 
 def _filled(read: Read, known: LogProbs, gaps: Reading | None) -> Reading:
-    own = read.token_ids[read.positions]
+    own, is_known = read.token_ids[read.positions], ~np.isnan(known)
     if gaps is None:
-        return Reading(own, known, share=0.0)
-    known[np.isnan(known)] = gaps.logprobs
-    return Reading(own, known, share=gaps.share, is_exact=gaps.is_exact)
+        return Reading(own, known, share=0.0, is_known=is_known)
+    known[~is_known] = gaps.logprobs
+    return Reading(own, known, share=gaps.share, is_exact=gaps.is_exact, is_known=is_known)

@@ -1,13 +1,14 @@
 """Scores, and the report on every token."""
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Literal, Self
+from dataclasses import asdict, dataclass, replace
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
 from dise_core.arrays import Ids, LogProbs
 from dise_core.records import json_number
+from dise_core.scoring.explanation import Explanation
 
 Under = Literal["among allowed tokens", "forced tokens left out"]
 """How a score takes account of a constraint."""
@@ -25,6 +26,14 @@ class Bounds:
     upper_standard_error: float | None = None
 
 
+class Summand(NamedTuple):
+    """What a score of several adds: the weight of another value, and what it is called."""
+
+    name: str
+    weight: float
+    value: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Score:
     """How sure the model is of a text: `value`, higher is surer, in nats per token by default.
@@ -35,7 +44,8 @@ class Score:
     scorer's own n tokens. is_mean: whether the value is known to be a mean of log-probabilities.
     bounds: of the log-likelihood, from a scorer that has some. under: of an answer that a
     constraint wrote, whether log-probabilities are told among the tokens that it allows, or the
-    tokens that it forced are left out.
+    tokens that it forced are left out. summands: of a weighted sum of other values, for whoever
+    asks why it is what it is.
     """
 
     value: float
@@ -46,6 +56,7 @@ class Score:
     is_mean: bool = False
     bounds: Bounds | None = None
     under: Under | None = None
+    summands: tuple[Summand, ...] = ()
 
     @classmethod
     def mean_of(cls, logprobs: LogProbs, positions: Ids) -> Self:
@@ -106,7 +117,8 @@ class TokenReport:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
-    """A text's score and, if asked for, the report on its response's tokens."""
+    """A text's score and, if asked for, the report on its response's tokens, and why it is so."""
 
     score: Score
     tokens: TokenReport | None = None
+    explanation: Explanation | None = None

@@ -12,7 +12,9 @@ from dise_core.models.prompts import Translation
 from dise_core.plans.plan import Plan, gather
 from dise_core.plans.reading import Read
 from dise_core.plans.readouts import TokenLogProbs, TopLogProbs
+from dise_core.scoring.account import Explainer, Record, watched
 from dise_core.scoring.checks import checked_score
+from dise_core.scoring.explaining import explained
 from dise_core.scoring.memory import Memory, remembering
 from dise_core.scoring.restricted import Unforced, among_allowed
 from dise_core.scoring.score import Evaluation, Score, TokenReport, Under
@@ -26,7 +28,7 @@ class SequenceScorer:
     report per position; None makes no report. `translation`: how the judge reads the texts. `name`:
     the scorer's in error messages. `memory`: what is known of the response from writing it.
     `end_id`: the end token that follows a text, read with it and never selected; None for texts
-    that are whole or go on.
+    that are whole or go on. `explainer`: what explains the score of an evaluation; None: nothing.
     """
 
     scorer: Scorer
@@ -36,6 +38,7 @@ class SequenceScorer:
     name: str = "this scorer"
     memory: Memory = field(default_factory=Memory)
     end_id: int | None = None
+    explainer: Explainer | None = None
 
     def score(self, sequence: TokenSequence) -> Plan[Score]:
         """Return a plan of the score of a finished text. A judge scores the whole response in its
@@ -44,7 +47,7 @@ class SequenceScorer:
         """
         return (yield from remembering(self._score(sequence), self.memory))
 
-    def _score(self, sequence: TokenSequence) -> Plan[Score]:
+    def _score(self, sequence: TokenSequence, record: Record | None = None) -> Plan[Score]:
         if self.scorer.needs_writing and sequence.own_writing() is None:
             problem = f"{self.name} reads how a text was written, and a given text has no record"
             advice = "for given ones 'duel', which replays the writing, or 'interleaved'"
@@ -55,7 +58,7 @@ class SequenceScorer:
             selector = self.selector
             if end_id is not None:
                 selector = Before(inner=selector, length=len(sequence))
-            return (yield from self._by_target(sequence.ended(end_id), selector))
+            return (yield from self._by_target(sequence.ended(end_id), selector, record))
         text = self._judged_positions(sequence)
         if len(text) == 0:
             return Score.of_nothing()
@@ -63,18 +66,31 @@ class SequenceScorer:
             message = "no model 'judge' is loaded that could read the text in its own tokens"
             raise InputError(message, "judge")
         judged = self.translation.of(sequence)
-        score = yield from self.scorer.score(judged, WholeResponse())
-        score = checked_score("scorer", self.scorer, score)
+        score = yield from self._asked(judged, WholeResponse(), record)
         return replace(score, positions=text) if score.num_positions else score
 
-    def _by_target(self, text: TokenSequence, selector: Selector) -> Plan[Score]:
+    def _asked(
+        self,
+        text: TokenSequence,
+        selector: Selector,
+        record: Record | None,
+        is_among_allowed: bool = False,
+    ) -> Plan[Score]:
+        plan = self.scorer.score(text, selector)
+        if is_among_allowed:
+            plan = among_allowed(plan, text)
+        if record is not None:
+            plan = watched(plan, text, record)
+        return checked_score("scorer", self.scorer, (yield from plan))
+
+    def _by_target(
+        self, text: TokenSequence, selector: Selector, record: Record | None
+    ) -> Plan[Score]:
         if text.rule is None or not self.scorer.is_among_allowed:
-            score = yield from self.scorer.score(text, selector)
-            return checked_score("scorer", self.scorer, score)
+            return (yield from self._asked(text, selector, record))
         if not text.rule.is_told:
             selector = Unforced(inner=selector)
-        score = yield from among_allowed(self.scorer.score(text, selector), text)
-        score = checked_score("scorer", self.scorer, score)
+        score = yield from self._asked(text, selector, record, is_among_allowed=True)
         under: Under = "among allowed tokens" if text.rule.is_told else "forced tokens left out"
         return replace(score, under=under)
 
@@ -90,12 +106,17 @@ class SequenceScorer:
         """Return a plan of the score and, unless top_logprobs is None, of the report on all tokens.
         It shares the scorer's row, or costs a pass. Raises what `score` raises.
         """
-        plans: list[Plan[Any]] = [self._score(sequence)]
+        record = None if self.explainer is None else Record()
+        plans: list[Plan[Any]] = [self._score(sequence, record)]
         if self.top_logprobs is not None:
             whole = sequence.ended(self.end_id)
             plans.append(regenerate(sequence, self.top_logprobs, whole.ids))
         score, *tokens = yield from remembering(gather(*plans), self.memory)
-        return Evaluation(score, *tokens)
+        evaluation = Evaluation(score, *tokens)
+        if record is None or self.explainer is None:
+            return evaluation
+        explanation = explained(record, sequence, self.scorer, self.selector, self.explainer)
+        return replace(evaluation, explanation=explanation)
 
 
 class WholeResponse(Selector):

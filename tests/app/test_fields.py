@@ -9,7 +9,8 @@ import httpx
 import numpy as np
 import pytest
 
-from dise_app.terminal.render import coloured, field_lines, shade
+from dise_app.terminal.render import coloured, field_lines
+from dise_app.terminal.styles import shade
 from dise_core import LLM, AsyncLLM, SamplingParams
 from tests.app.serving import serving
 from tests.app.test_render import shown

@@ -17,6 +17,7 @@ from pydantic import (
 from dise_core import Plan, Score, Scorer, Selector, SequenceScorer, TokenSequence, gather
 from dise_core.errors import InputError
 from dise_core.plugins.catalog import Catalog, catalog_of
+from dise_core.scoring.score import Summand
 from dise_core.scoring.scorer import Recorded
 from dise_core.scoring.sequence_scorer import Before
 from dise_core.scoring.strategy import Strategy
@@ -90,4 +91,9 @@ class Combined(Scorer):
         values = np.array([score.value for score in scores])
         if len(positions) == 0 or not np.isfinite(values).all():
             return Score.of_nothing()
-        return Score(self.intercept + float(values @ [p.weight for p in self.parts]), positions)
+        value = self.intercept + float(values @ [part.weight for part in self.parts])
+        summands = [Summand("the intercept", 1.0, self.intercept)]
+        for part, score in zip(self.parts, scores, strict=True):
+            name = f"{part.scorer}, {part.selector or part.bound.scorer.default_selector}"
+            summands.append(Summand(name, part.weight, score.value))
+        return Score(value, positions, summands=tuple(summands))
