@@ -1,7 +1,7 @@
 """Scores, and the report on every token."""
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple, Self
 
 import numpy as np

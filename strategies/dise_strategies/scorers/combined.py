@@ -93,7 +93,7 @@ class Combined(Scorer):
             return Score.of_nothing()
         value = self.intercept + float(values @ [part.weight for part in self.parts])
         summands = [Summand("the intercept", 1.0, self.intercept)]
-        for part, score in zip(self.parts, scores, strict=True):
-            name = f"{part.scorer}, {part.selector or part.bound.scorer.default_selector}"
+        for part, (scorer, _), score in zip(self.parts, self._strategies, scores, strict=True):
+            name = f"{part.scorer}, {part.selector or scorer.default_selector}"
             summands.append(Summand(name, part.weight, score.value))
         return Score(value, positions, summands=tuple(summands))
