@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 
@@ -12,31 +12,22 @@ UNKNOWN = -1
 """The step of a token that no denoising step committed."""
 
 
-class Look(NamedTuple):
-    """What one denoising step saw: its candidates at positions, int64 [M] both, and by kind the
-    confidences of the model's distribution there, float64 [M] each.
-    """
-
-    step: int
-    positions: Ids
-    candidates: Ids
-    confidences: Mapping[str, Floats]
-
-
 @dataclass(slots=True, eq=False)
 class Writing:
     """How a text was written; a denoiser fills it in. ids: int64 [N], the text. logprobs: float32
     [N], the log-probability in nats that each token had, untempered, in the pass that committed it,
     under a constraint among the tokens that some valid text has there, and 0 for a forced one;
     NaN for one that was not chosen: the prompt's, say. steps: int64 [N], the denoising step of the
-    commit, else -1. looks: of all steps, in order, where they were asked for: what is read of them
-    is NaN for a token without the look that committed it.
+    commit, else -1. confidences: float64 [N] by kind, those of the model's distribution in the pass
+    that committed each token, of the kinds that were asked for; NaN for one that was not chosen.
+    seen: the same of the step under way, at the positions that it reads.
     """
 
     ids: Ids
     logprobs: LogProbs
     steps: Ids
-    looks: list[Look] = field(default_factory=list)
+    confidences: dict[str, Floats] = field(default_factory=dict)
+    seen: dict[str, Floats] = field(default_factory=dict)
 
     @classmethod
     def of(cls, ids: Ids) -> Self:
@@ -44,11 +35,19 @@ class Writing:
         unknown = np.full(len(ids), np.nan, np.float32)
         return cls(ids.copy(), unknown, np.full(len(ids), UNKNOWN))
 
+    def see(self, positions: Ids, confidences: Mapping[str, Floats]) -> None:
+        """Keep what a step is told at positions, [M] each by kind, until its commit."""
+        for kind, values in confidences.items():
+            self.seen[kind] = _spread(values, positions, len(self.ids))
+
     def commit(self, step: int, positions: Ids, token_ids: Ids, logprobs: LogProbs) -> None:
         """Write the candidates of a step at positions, [M] each."""
         self.ids[positions] = token_ids
         self.logprobs[positions] = logprobs
         self.steps[positions] = step
+        for kind, seen in self.seen.items():
+            self.confidences.setdefault(kind, np.full(len(self.ids), np.nan))
+            self.confidences[kind][positions] = seen[positions]
 
     def moved(self, ids: Ids, old: Ids, new: Ids) -> Self:
         """Return the writing of another text, int64 [M], whose tokens at the positions `new` are
@@ -56,12 +55,8 @@ class Writing:
         """
         other = self.of(ids)
         other.logprobs[new], other.steps[new] = self.logprobs[old], self.steps[old]
-        place = np.full(len(self.ids), UNKNOWN)
-        place[old] = new
-        for step, positions, candidates, confidences in self.looks:
-            is_kept = place[positions] != UNKNOWN
-            there = {kind: values[is_kept] for kind, values in confidences.items()}
-            other.looks.append(Look(step, place[positions[is_kept]], candidates[is_kept], there))
+        for kind, values in self.confidences.items():
+            other.confidences[kind] = _spread(values[old], new, len(ids))
         return other
 
     def onto(self, ids: Ids) -> Self:
@@ -80,27 +75,14 @@ class Writing:
         new = old + len(ids) * (old >= position)
         return self.moved(np.insert(self.ids, position, ids), old, new)
 
-    def confidences(self, kind: str) -> Floats:
-        """Return the confidences of a kind at each token's commit, float64 [N]."""
-        values = np.full(len(self.ids), np.nan)
-        for look in self.looks:
-            is_commit = self.steps[look.positions] == look.step
-            values[look.positions[is_commit]] = look.confidences[kind][is_commit]
-        return values
+    def confidence(self, kind: str) -> Floats:
+        """Return the confidence of a kind at each token's commit, float64 [N]; NaN if unknown."""
+        told = self.confidences.get(kind)
+        return np.full(len(self.ids), np.nan) if told is None else told
 
-    def changes(self) -> tuple[Floats, Floats]:
-        """Return how often each token's candidate changed before the commit, and the share of the
-        steps that looked at its position before and had another one, float64 [N] each.
-        """
-        last = np.full(len(self.ids), UNKNOWN)
-        flips, num_others, num_looks = np.zeros((3, len(self.ids)))
-        unseen = np.full(len(self.ids), np.nan)
-        for step, positions, candidates, _ in self.looks:
-            unseen[positions[step == self.steps[positions]]] = 0
-            is_before = step < self.steps[positions]
-            here, now = positions[is_before], candidates[is_before]
-            flips[here] += (last[here] != UNKNOWN) & (last[here] != now)
-            num_others[here] += now != self.ids[here]
-            num_looks[here] += 1
-            last[here] = now
-        return flips + unseen, num_others / np.maximum(num_looks, 1) + unseen
+
+def _spread(values: Floats, positions: Ids, length: int) -> Floats:
+    """Return values, float64 [M], at their positions in a text of that length; NaN elsewhere."""
+    spread = np.full(length, np.nan)
+    spread[positions] = values
+    return spread

@@ -32,9 +32,7 @@ class Guess(NamedTuple):
 
 @dataclass
 class NaiveWriting:
-    """A text that is written in place. seen: the candidates of the steps at each position, in
-    order, the one that was committed last behind the others.
-    """
+    """A text that is written in place."""
 
     logits: Logits
     info: ModelInfo
@@ -46,7 +44,7 @@ class NaiveWriting:
     logprobs: dict[int, float] = field(default_factory=dict)
     steps: dict[int, int] = field(default_factory=dict)
     commits: dict[int, Guess] = field(default_factory=dict)
-    seen: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    num_steps: int = 0
 
     def fill(self, start: int, step: int = 0, until_end: bool = False) -> int:
         """Fill the masks from `start` on; return the number of the next step."""
@@ -125,8 +123,7 @@ class NaiveWriting:
             places = [at for at in range(begin, len(self.text)) if self.text[at] == mask]
         text = self.text[:end] if self.info.block_length else self.text
         guesses = self._guesses(text, places, self.noise.at_step(step))
-        for at, guess in guesses.items():
-            self.seen.setdefault(at, []).append((step, guess.token))
+        self.num_steps = step + 1
         if looks_ahead and self._is_sure_end(list(guesses.values())):
             return self._commit(step, guesses)
         drafts = None
@@ -184,16 +181,6 @@ class NaiveWriting:
                 -sum(x * math.log(x) for x in p if x > 0), high - low,
             )  # fmt: skip
         return guesses
-
-    def flips(self, at: int) -> int:
-        """How often the candidate changed before the commit."""
-        before = [token for step, token in self.seen[at] if step < self.steps[at]]
-        return sum(one != other for one, other in itertools.pairwise(before))
-
-    def disagreement(self, at: int) -> float:
-        """The share of the candidates before the commit that are not the token."""
-        before = [token for step, token in self.seen[at] if step < self.steps[at]]
-        return sum(token != self.text[at] for token in before) / max(len(before), 1)
 
 
 def softmax(row: np.ndarray) -> np.ndarray:

@@ -21,11 +21,12 @@ from dise_core.noise import Noise, drawn_seed
 from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plans.cost import count_cost
 from dise_core.plans.plan import Plan, gather, salted
+from dise_core.plans.readouts import Confidence
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.kinds import CONSTRAINT, REVISER
 from dise_core.scoring.account import Explainer
 from dise_core.scoring.calibration import Calibration
-from dise_core.scoring.scorer import Recorded, Scorer
+from dise_core.scoring.scorer import Scorer
 from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.sequence import TokenSequence
 from dise_core.writing.denoise import Denoiser
@@ -67,10 +68,10 @@ class Planner:
         prompt: Prompt,
         params: SamplingParams,
         chat: bool | None = None,
-        recorded: tuple[Recorded, ...] = (),
+        recorded: tuple[Confidence, ...] = (),
     ) -> Plan[RequestOutput]:
-        """Return a plan of the responses to one prompt, best score first. recorded: what their
-        Writing tells besides what the scorer reads.
+        """Return a plan of the responses to one prompt, best score first. recorded: the confidences
+        that their Writing tells besides those that the scorer reads.
         """
         return (yield from self._generate(self._prompts.read(prompt, chat), params, recorded))
 
@@ -188,7 +189,7 @@ class Planner:
         return maker.given(prompt, generations, params, cost)
 
     def _generate(
-        self, prompt: GivenPrompt, params: SamplingParams, recorded: tuple[Recorded, ...] = ()
+        self, prompt: GivenPrompt, params: SamplingParams, recorded: tuple[Confidence, ...] = ()
     ) -> Plan[RequestOutput]:
         asked = params
         if prompt.is_gap:

@@ -13,10 +13,6 @@ from dise_core.scoring.score import Score
 from dise_core.scoring.strategy import Strategy
 from dise_core.sequence import TokenSequence
 
-Recorded = Confidence | Literal["candidates"]
-"""What a Writing tells of each step besides what it committed: its candidates, and with them a kind
-of confidence in them."""
-
 
 class Selector(Strategy):
     """Chooses the positions that a score averages over: the paper's binary mask M."""
@@ -62,9 +58,9 @@ class Scorer(Strategy):
     own tokens, which it yields as ever. False for a likelihood, and where parts say it."""
 
     @property
-    def recorded(self) -> tuple[Recorded, ...]:
-        """What it reads of the writing besides tokens, log-probabilities and steps. A kind of
-        confidence costs a readout a step, and no pass.
+    def recorded(self) -> tuple[Confidence, ...]:
+        """The kinds of confidence that it reads of the writing, besides tokens, log-probabilities
+        and steps. Each costs a readout a step, and no pass.
         """
         return ()
 

@@ -7,15 +7,16 @@ from dataclasses import replace
 import numpy as np
 
 from dise_core import Constraint, Denoiser, Generation, Noise, Reviser, Score
-from dise_core.history import Look, Writing
+from dise_core.history import Writing
 from dise_core.models.attention import BlockCausal
 from dise_core.models.predictor import MaskPredictor
 from dise_core.params.requests import SamplingParams
 from dise_core.plans.cost import count_nfe
 from dise_core.plans.plan import drive, gather
 from dise_core.plans.reading import Read, Reading
+from dise_core.plans.readouts import Confidence
 from dise_core.scoring.checks import CheckedSelector, checked_score
-from dise_core.scoring.scorer import Recorded, Scorer, Selector, Union
+from dise_core.scoring.scorer import Scorer, Selector, Union
 from dise_core.scoring.sequence_scorer import WholeResponse
 from dise_core.sequence import TokenSequence
 from dise_core.testing.promises import (
@@ -165,11 +166,10 @@ def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
         expect(not (text.ids == denoiser.mask_id).any(), "denoising must fill every mask")
 
 
-def _written(text: TokenSequence, recorded: Sequence[Recorded]) -> TokenSequence:
+def _written(text: TokenSequence, recorded: Sequence[Confidence]) -> TokenSequence:
     writing = Writing.of(text.ids)
     for step, position in enumerate(text.response_positions[:, None]):
-        confidences = {str(kind): np.array([-0.1 * step]) for kind in recorded}
-        writing.looks.append(Look(step, position, text.ids[position], confidences))
+        writing.see(position, {kind: np.array([-0.1 * step]) for kind in recorded})
         writing.commit(step, position, text.ids[position], np.array([-0.1 * step], np.float32))
     return replace(text, writing=writing)
 

@@ -112,7 +112,7 @@ class Filling:
             read_positions = self.masks
         elif looks_ahead:
             read_positions = self._masked(to_the_end=True)
-        reading = yield from self._read(step, noise, read_positions, is_first, not len(masked))
+        reading = yield from self._read(noise, read_positions, is_first, not len(masked))
         if looks_ahead and self._is_over(reading):
             self.text.writing.commit(step, read_positions, reading.token_ids, reading.logprobs)
             return True
@@ -145,9 +145,7 @@ class Filling:
         writing.commit(step, places, tokens, others.logprobs[is_other])
         return len(chosen) > 0 or len(is_other) > 0
 
-    def _read(
-        self, step: int, noise: Noise, positions: Ids, is_first: bool, is_whole: bool
-    ) -> Plan[Reading]:
+    def _read(self, noise: Noise, positions: Ids, is_first: bool, is_whole: bool) -> Plan[Reading]:
         """Return a plan of a step's candidates; under block-causal attention the pass tells unknown
         log-probabilities of final tokens too: of the blocks before, of this one if it is whole.
         """
@@ -171,7 +169,7 @@ class Filling:
         memory.note(read, readings[0])
         if self.valid is not None:
             readings = [self.valid.chosen(readings[0], noise), *readings[1:]]
-        sampler.note(self.text.writing, step, read, readings[: len(reads)])
+        sampler.note(self.text.writing, read, readings[1 : len(reads)])
         return readings[0]
 
     def _own(self, text: Ids, positions: Ids) -> TokenLogProbs:

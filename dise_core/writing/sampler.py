@@ -7,16 +7,15 @@ from itertools import repeat
 
 import numpy as np
 
-from dise_core.arrays import Floats, Ids
+from dise_core.arrays import Ids
 from dise_core.constraints.constrained import Constrained
-from dise_core.history import Look, Writing
+from dise_core.history import Writing
 from dise_core.models.info import ModelInfo
 from dise_core.noise import Noise
 from dise_core.params.requests import SamplingParams
 from dise_core.plans.reading import CacheHint, Canvas, Guidance, Read, Reading
 from dise_core.plans.readouts import Candidates, Confidence, Readout
 from dise_core.scoring.memory import Memory
-from dise_core.scoring.scorer import Recorded
 from dise_core.sequence import SpecialTokens
 from dise_core.writing.memory import FinishedBlocks, StepCache
 from dise_core.writing.policy import UnmaskingPolicy
@@ -28,8 +27,9 @@ class Sampler:
     """Asks for the tokens of one response, with the settings of one request. The mask id is never
     written. sample: which of the request's responses it is. is_settled: see Canvas. is_revised:
     whether a reviser may change the response. most: the tokens that the text may grow to, if it is
-    written more than once. recorded: what the text's Writing tells besides. suffix: what follows
-    the response, int64 [S]. memory: made here unless given; shared with the response's scorer.
+    written more than once. recorded: the confidences that the text's Writing tells. suffix: what
+    follows the response, int64 [S]. memory: made here unless given; shared with the response's
+    scorer.
     """
 
     info: ModelInfo
@@ -40,7 +40,7 @@ class Sampler:
     is_settled: bool = False
     is_revised: bool = False
     most: int = 0
-    recorded: tuple[Recorded, ...] = ()
+    recorded: tuple[Confidence, ...] = ()
     constraint: Constrained | None = None
     suffix: Ids = field(default_factory=lambda: np.zeros(0, np.int64), compare=False)
     memory: Memory = field(default_factory=Memory)
@@ -150,18 +150,14 @@ class Sampler:
 
     @cached_property
     def _recorded(self) -> tuple[Candidates, ...]:
-        kinds = (kind for kind in self.recorded if kind != "candidates")
-        return tuple(Candidates(confidence=kind, forbidden=(self.mask_id,)) for kind in kinds)
+        forbidden = (self.mask_id,)
+        return tuple(Candidates(confidence=kind, forbidden=forbidden) for kind in self.recorded)
 
     def recording(self, read: Read) -> list[Read]:
         """Return the Reads, of the same row, that ask what is recorded besides a step's Read."""
         return [replace(read, readout=readout, canvas=None) for readout in self._recorded]
 
-    def note(self, writing: Writing, step: int, read: Read, readings: Sequence[Reading]) -> None:
-        """Keep what a step's Read and its `recording` were answered."""
-        if self.recorded:
-            confidences: dict[str, Floats] = {
-                readout.confidence: reading.confidences
-                for readout, reading in zip(self._recorded, readings[1:], strict=True)
-            }
-            writing.looks.append(Look(step, read.positions, readings[0].token_ids, confidences))
+    def note(self, writing: Writing, read: Read, recorded: Sequence[Reading]) -> None:
+        """Keep what the `recording` of a step's Read was answered, until the step commits."""
+        told = zip(self.recorded, recorded, strict=True)
+        writing.see(read.positions, {kind: reading.confidences for kind, reading in told})

@@ -48,7 +48,7 @@ CHEAP_SCORES = (
     *SCORES[:4],
     *("shadow:response-text", "written:last-10", "written:last-10:signal=entropy"),
     *("written:response-text", "written:response-text:aggregate=least"),
-    *(f"written:response-text:signal={name}" for name in ("margin", "flips", "disagreement")),
+    "written:response-text:signal=margin",
 )
 """Those of at most two passes."""
 
@@ -303,7 +303,7 @@ VERBS = {
         "Does each score tell right answers from wrong ones?\n\n"
         "Without --score, and in a new folder: DiSE over three selectors, shadow, interleaved with "
         "two groups, and what is written: of the response and of its end, the mean, the least, the "
-        "entropy, margin, flips and disagreement. None takes more than two passes.",
+        "entropy and margin. None takes more than two passes.",
         CHEAP_SCORES,
     ),
     "best-of-n": sampled("choosing:best_of_n", "What does choosing an answer by its score gain?"),

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from dise_app.files.texts import settings
-from dise_core import Plan, Score, Scorer, Selector, TokenSequence, gather
+from dise_core import Confidence, Plan, Score, Scorer, Selector, TokenSequence, gather
 from dise_core.errors import InputError
 from dise_core.front.planner import Planner
 from dise_core.models.prompts import Translation
 from dise_core.plans.cost import count_nfe
 from dise_core.plugins.catalog import Catalog
 from dise_core.records import json_number
-from dise_core.scoring.scorer import Recorded
 from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_eval.experiments.records import ScoreRecord
 
@@ -64,8 +63,8 @@ class Contenders:
         return tuple(contender.label for contender in self.each)
 
     @property
-    def recorded(self) -> tuple[Recorded, ...]:
-        """What some scorer reads of how a text was written."""
+    def recorded(self) -> tuple[Confidence, ...]:
+        """The confidences that some scorer reads of how a text was written."""
         return tuple({kind for contender in self.each for kind in contender.scorer.recorded})
 
     def check(self, planner: Planner) -> None:

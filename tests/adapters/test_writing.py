@@ -57,12 +57,6 @@ def assert_same(answer: RequestOutput, prompt: list[int], expected: NaiveWriting
     np.testing.assert_allclose(told.logprobs, logprobs, atol=1e-5)
     for at, token in enumerate(output.tokens, len(prompt)):
         assert token.written == pytest.approx(logprobs[at], abs=1e-5)
-    written = np.arange(len(prompt), len(expected.text))
-    if told.looks:
-        flips, told_disagreement = told.changes()
-        assert flips[written].tolist() == [expected.flips(at) for at in written]
-        disagreement = [expected.disagreement(at) for at in written]
-        np.testing.assert_allclose(told_disagreement[written], disagreement)
 
 
 @pytest.mark.parametrize("kind", ["full", "masks", "alone"])
@@ -74,7 +68,6 @@ def test_every_policy_writes_what_the_naive_loop_writes(
     llm, logits = models[kind]
     params = SamplingParams(
         max_tokens=10, temperature=temperature, seed=1, unmasking=policy, scorer="written",
-        scorer_settings={"signal": "flips"},
         unmasking_settings=EDITS if policy == "llada2-editing" else {},
     )  # fmt: skip
     if kind == "full":
@@ -82,8 +75,7 @@ def test_every_policy_writes_what_the_naive_loop_writes(
     for prompt, answer in zip(PROMPTS, llm.generate(PROMPTS, params), strict=True):
         expected = naive(llm, logits, prompt, params)
         assert_same(answer, prompt, expected)
-        assert answer.usage.nfe == 1 + max(step for seen in expected.seen.values()
-                                           for step, _ in seen)  # fmt: skip
+        assert answer.usage.nfe == expected.num_steps
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from dise_core import (
     TokenSequence,
     rewritten,
 )
-from dise_core.history import Look, Writing
+from dise_core.history import Writing
 from dise_core.plugins.catalog import Entry
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.testing import ToyPredictor
@@ -43,8 +43,7 @@ def writings(draw: Any) -> Writing:
     for step in range(4):
         here = np.flatnonzero(writing.steps < 0)
         candidates = text[here] if step == 3 else np.array(draw(draws))[here]
-        told = {"margin": np.full(len(here), step / 4)}
-        writing.looks.append(Look(step, here, candidates, told))
+        writing.see(here, {"margin": here + step / 4})
         chosen = np.flatnonzero(np.array(draw(draws))[here] == 0)
         logprobs = np.full(len(chosen), -float(step), np.float32)
         writing.commit(step, here[chosen], candidates[chosen], logprobs)
@@ -53,8 +52,7 @@ def writings(draw: Any) -> Writing:
 
 def columns(writing: Writing) -> np.ndarray:
     """All that it tells, a row for each token."""
-    told = (writing.logprobs, writing.steps, *writing.changes(),
-            writing.confidences("margin"))  # fmt: skip
+    told = writing.logprobs, writing.steps, writing.confidence("margin")
     return np.array(told, np.float64).T
 
 
@@ -63,6 +61,9 @@ def test_tokens_take_along_what_is_told_of_them_wherever_they_go(
     writing: Writing, data: st.DataObject
 ) -> None:
     everywhere, now = np.arange(len(writing.ids)), columns(writing)
+    steps = np.where(writing.steps < 0, np.nan, writing.steps)
+    np.testing.assert_array_equal(writing.confidence("margin"), everywhere + steps / 4)
+    assert np.isnan(writing.confidence("entropy")).all()
     kept = np.flatnonzero(data.draw(st.lists(st.booleans(), min_size=len(now), max_size=len(now))))
     np.testing.assert_array_equal(columns(writing.at(kept)), now[kept])
     place = data.draw(st.integers(0, len(now)))
@@ -76,20 +77,6 @@ def test_tokens_take_along_what_is_told_of_them_wherever_they_go(
     onto = writing.onto(other)
     np.testing.assert_array_equal(columns(onto)[same], now[same])
     assert (onto.steps[np.setdiff1d(np.arange(len(other)), same)] == -1).all()
-
-
-def test_flips_and_disagreement_are_those_of_a_path_counted_by_hand() -> None:
-    """Position 0 shows 1, 2, 2, 1 and becomes 3; position 1 becomes what it showed at once."""
-    writing = Writing.of(np.array([9, 9, 5]))
-    for step, candidates in enumerate([[1, 4], [2, 4], [2], [1], [3]]):
-        here = np.arange(len(candidates))
-        writing.looks.append(Look(step, here, np.array(candidates), {}))
-        if step in (1, 4):
-            last = here[-1:]
-            writing.commit(step, last, np.array(candidates)[last], np.array([-1.0], np.float32))
-    assert writing.ids.tolist() == [3, 4, 5]
-    np.testing.assert_array_equal(writing.changes(), [[2, 0, np.nan], [1, 0, np.nan]])
-    assert np.isnan(replace(writing, looks=[]).changes()).all()
 
 
 def test_a_text_that_was_changed_does_not_own_the_old_writing() -> None:

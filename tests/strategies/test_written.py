@@ -19,7 +19,7 @@ from dise_strategies.scorers.written import Written
 from dise_strategies.unmasking.ranked import LowConfidence
 from tests.reference_writing import NaiveWriting
 
-SIGNALS = ("logprob", "entropy", "margin", "flips", "disagreement")
+SIGNALS = ("logprob", "entropy", "margin")
 PROMPT = [1, 2, 3]
 
 
@@ -61,8 +61,6 @@ def test_it_costs_no_pass_and_changes_nothing_else(signal: str) -> None:
         "logprob": [expected.logprobs[at] for at in places],
         "entropy": [-expected.commits[at].entropy for at in places],
         "margin": [expected.commits[at].margin for at in places],
-        "flips": [-expected.flips(at) for at in places],
-        "disagreement": [-expected.disagreement(at) for at in places],
     }[signal]
     assert any(values)
     for aggregate, whole in (("mean", np.mean), ("least", np.min), ("sum", np.sum)):

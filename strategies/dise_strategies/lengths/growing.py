@@ -73,9 +73,8 @@ class GrowingCanvas:
         shown = Canvas(denoiser.sample, self.prompt_length, denoiser.is_settled, written=written)
         read = denoiser.ask(self.ids, masked, readout, self.prompt_length, shown=shown)
         reads = [read, *denoiser.recording(read)]
-        *answers, likeliest = yield [*reads, self.likeliest()]
-        denoiser.note(self.writing, step, read, answers)
-        candidates = answers[0]
+        candidates, *recorded, likeliest = yield [*reads, self.likeliest()]
+        denoiser.note(self.writing, read, recorded)
         is_filled: Mask = candidates.confidences > threshold
         if not is_filled.any():
             is_filled[np.argmax(candidates.confidences)] = True

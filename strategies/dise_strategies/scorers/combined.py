@@ -14,11 +14,19 @@ from pydantic import (
     model_validator,
 )
 
-from dise_core import Plan, Score, Scorer, Selector, SequenceScorer, TokenSequence, gather
+from dise_core import (
+    Confidence,
+    Plan,
+    Score,
+    Scorer,
+    Selector,
+    SequenceScorer,
+    TokenSequence,
+    gather,
+)
 from dise_core.errors import InputError
 from dise_core.plugins.catalog import Catalog, catalog_of
 from dise_core.scoring.score import Summand
-from dise_core.scoring.scorer import Recorded
 from dise_core.scoring.sequence_scorer import Before
 from dise_core.scoring.strategy import Strategy
 
@@ -77,7 +85,7 @@ class Combined(Scorer):
         return any(scorer.needs_writing for scorer, _ in self._strategies)
 
     @property
-    def recorded(self) -> tuple[Recorded, ...]:
+    def recorded(self) -> tuple[Confidence, ...]:
         return tuple(kind for scorer, _ in self._strategies for kind in scorer.recorded)
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:

@@ -5,9 +5,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from dise_core import Floats, Plan, Score, Scorer, Selector, TokenSequence
+from dise_core import Confidence, Floats, Plan, Score, Scorer, Selector, TokenSequence
 from dise_core.history import Writing
-from dise_core.scoring.scorer import Recorded
 
 AGGREGATES: Mapping[str, Callable[[Floats], float]] = {"mean": np.mean, "least": np.min, "sum": sum}
 
@@ -25,22 +24,15 @@ class Written(Scorer):
     needs_writing: ClassVar[bool] = True
     reads_end: ClassVar[bool] = False
 
-    signal: Literal["logprob", "entropy", "margin", "flips", "disagreement"] = "logprob"
-    """What is told of each token: its log-probability, the negative entropy or the margin of the
-    distribution that it came from, minus the number of times that its candidate changed before, or
-    minus the share of the steps before that had another candidate."""
+    signal: Literal["logprob", "entropy", "margin"] = "logprob"
+    """What is told of each token: its log-probability, or the negative entropy or the margin of the
+    distribution that it came from."""
     aggregate: Literal["mean", "least", "sum"] = "mean"
     """The mean, the least or the sum over the tokens."""
 
     @property
-    def recorded(self) -> tuple[Recorded, ...]:
-        match self.signal:
-            case "logprob":
-                return ()
-            case "flips" | "disagreement":
-                return ("candidates",)
-            case kind:
-                return (kind,)
+    def recorded(self) -> tuple[Confidence, ...]:
+        return () if self.signal == "logprob" else (self.signal,)
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         yield from ()
@@ -54,9 +46,6 @@ class Written(Scorer):
         return Score(float(AGGREGATES[self.aggregate](values[known])), known, is_mean=is_mean)
 
     def _values(self, writing: Writing) -> Floats:
-        if self.signal in ("flips", "disagreement"):
-            flips, disagreement = writing.changes()
-            return -flips if self.signal == "flips" else -disagreement
         if self.signal == "logprob":
             return writing.logprobs.astype(np.float64)
-        return writing.confidences(self.signal)
+        return writing.confidence(self.signal)

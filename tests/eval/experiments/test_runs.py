@@ -424,7 +424,7 @@ class Slow(ToyPredictor):
 def slow_run(folder: Path) -> None:
     llm = LLM(Slow(), max_num_seqs=4)
     params = SamplingParams(max_tokens=6, temperature=1.0, n=3, block_length=6, seed=0)
-    specifications = ["dise:full", "mc:response:num_samples=2", "written:response:signal=flips"]
+    specifications = ["dise:full", "mc:response:num_samples=2", "written:response:signal=margin"]
     contenders = Contenders.of(specifications, llm.catalog)
     loaded = questions.load("countdown-short", limit=30)
     sampled = Sampled(llm, loaded, contenders, params, "robust")
