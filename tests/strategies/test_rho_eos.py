@@ -13,8 +13,8 @@ from dise_strategies.lengths.rho_eos import RhoEOS
 from tests.strategies.ending_model import PROMPT, EndingModel
 
 DEFAULTS: dict[str, Any] = {
-    "low": 0.4, "high": 0.6, "density": "share", "step": 3, "growth": "exp", "max_gen_length": 40,
-    "until_step": 9, "window": 5, "high_conf_threshold": 0.5,
+    "low": 0.4, "high": 0.6, "step": 3, "max_gen_length": 40, "until_step": 9, "window": 5,
+    "high_conf_threshold": 0.5,
 }  # fmt: skip
 
 
@@ -30,10 +30,7 @@ def naive_rho_eos(
         p = model.probabilities(response)
         expected = [int(np.argmax(row)) for row in p]
         masks = [i for i, token in enumerate(response) if token == MASK]
-        if settings["density"] == "share":
-            rho = sum(expected[i] == END for i in masks) / len(masks)
-        else:
-            rho = sum([float(row[END]) for row in p[::-1] if np.argmax(row) == END][:32]) / 32
+        rho = sum(expected[i] == END for i in masks) / len(masks)
         p[:, MASK] = -1
         first = masks[0] // settings["window"]
         inside = [i for i in masks if i // settings["window"] == first]
@@ -43,8 +40,7 @@ def naive_rho_eos(
         if step > settings["until_step"]:
             continue
         gap = settings["low"] - rho if rho < settings["low"] else rho - settings["high"]
-        tenths = math.ceil(round(gap * 10, 6))
-        factor = {"const": 1, "linear": tenths, "exp": 2.0 ** (tenths - 1)}[settings["growth"]]
+        factor = 2.0 ** (math.ceil(round(gap * 10, 6)) - 1)
         for _ in range(settings["step"] * int(min(factor, 8)) if gap > 0 else 0):
             if rho < settings["low"] and len(response) < limit:
                 response.append(MASK)
@@ -56,12 +52,11 @@ def naive_rho_eos(
 CASES: list[tuple[float, dict[str, Any]]] = [
     (0.0, {}),
     (2.5, {}),
-    (3.0, {"growth": "linear"}),
-    (3.0, {"growth": "const", "low": 0.7, "high": 0.8}),
+    (3.0, {"low": 0.7, "high": 0.8}),
     (6.0, {}),
     (4.0, {"until_step": 0}),
     (0.0, {"max_gen_length": 12}),
-    (4.0, {"density": "tail", "low": 0.1, "high": 0.2}),
+    (4.0, {"low": 0.1, "high": 0.2}),
     (2.0, {"high_conf_threshold": 0.9, "window": 32, "step": 1}),
 ]
 
@@ -99,6 +94,6 @@ def test_the_cases_grow_and_shrink_and_stop_for_both_reasons() -> None:
 
 def test_the_thresholds_are_those_of_the_paper_and_the_rest_of_the_published_scripts() -> None:
     assert RhoEOS().model_dump() == {
-        "low": 0.4, "high": 0.6, "density": "share", "step": 8, "growth": "exp",
-        "max_gen_length": 2048, "until_step": 64, "window": 32, "high_conf_threshold": 0.9,
+        "low": 0.4, "high": 0.6, "step": 8, "max_gen_length": 2048, "until_step": 64, "window": 32,
+        "high_conf_threshold": 0.9,
     }  # fmt: skip

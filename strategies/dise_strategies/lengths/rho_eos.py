@@ -1,12 +1,11 @@
 """rho-EOS: the canvas grows and shrinks with the end tokens expected. Source: rho-EOS, 2026."""
 
 import math
-from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
-from dise_core import Denoiser, Generation, Ids, LengthController, Plan, Reading, SequenceScorer
+from dise_core import Denoiser, Generation, Ids, LengthController, Plan, SequenceScorer
 from dise_core.params.base import MAX_STEPS, Length
 from dise_strategies.lengths.growing import GrowingCanvas
 from dise_strategies.lengths.probing import refuse_blocks
@@ -19,11 +18,11 @@ class RhoEOS(LengthController):
     """Starts at max_tokens, and grows and shrinks while it writes, to at most max_gen_length.
 
     A step commits, in the first `window` tokens with masks, each candidate with a probability above
-    `high_conf_threshold`, or else the most probable one. The same pass tells rho, the density of
-    end tokens: below `low` masks are appended, above `high` masks at the end are removed, step · c
-    of them. With s the distance from the threshold in tenths, rounded up, c is 2^(s - 1), s or 1
-    (`growth`), at most 8. The request's schedule, blocks and unmasking policy are not used. In the
-    trace `score` is rho where the length changed. Refuses block-causal models.
+    `high_conf_threshold`, or else the most probable one. The same pass tells rho, the share of
+    masks whose likeliest token is the end token: below `low` masks are appended, above `high` masks
+    at the end are removed, step · c of them. With s the distance from the threshold in tenths,
+    rounded up, c is 2^(s - 1), at most 8. The request's schedule, blocks and unmasking policy are
+    not used. In the trace `score` is rho where the length changed. Refuses block-causal models.
 
     The authors' code differs in two places: where it shrinks it drops written tokens too, and once
     the canvas has max_gen_length tokens it never shrinks again.
@@ -33,14 +32,8 @@ class RhoEOS(LengthController):
     """rho below which the canvas grows."""
     high: float = Field(default=0.6, ge=0, le=1)
     """rho above which it shrinks."""
-    density: Literal["share", "tail"] = "share"
-    """rho: the share of masks whose likeliest token is the end token, as in the paper; or the mean
-    probability of the last 32 positions where it is, as in the published code and in DAEDAL.
-    """
     step: Length = 8
     """Tokens that the canvas grows or shrinks by, times c."""
-    growth: Literal["const", "linear", "exp"] = "exp"
-    """How c grows with the distance."""
     max_gen_length: Length = 2048
     """The longest response that it grows to."""
     until_step: int = Field(default=64, ge=0, le=MAX_STEPS)
@@ -61,7 +54,7 @@ class RhoEOS(LengthController):
         while len(masks := np.flatnonzero(canvas.ids[len(prompt) :] == denoiser.mask_id)):
             first = masks[masks // self.window == masks[0] // self.window] + len(prompt)
             _, _, likeliest = yield from canvas.fill(step, first, self.high_conf_threshold)
-            rho = self._density(canvas, likeliest, masks)
+            rho = float(np.mean(likeliest.token_ids[masks] == denoiser.special.eos_id))
             step, nfe, length = step + 1, nfe + 1, len(canvas.ids)
             if step <= self.until_step:
                 self._resize(canvas, rho)
@@ -70,18 +63,12 @@ class RhoEOS(LengthController):
                 nfe = 0
         return (yield from canvas.finished(scorer, "density"))
 
-    def _density(self, canvas: GrowingCanvas, likeliest: Reading, masks: Ids) -> float:
-        if self.density == "tail":
-            return canvas.end_confidence(likeliest, 32)
-        return float(np.mean(likeliest.token_ids[masks] == canvas.denoiser.special.eos_id))
-
     def _resize(self, canvas: GrowingCanvas, rho: float) -> None:
         distance = max(self.low - rho, rho - self.high)
         if distance <= 0:
             return
         segment = math.ceil(distance / SEGMENT - 1e-9)
-        factors = {"const": 1, "linear": segment, "exp": 2 ** (segment - 1)}
-        count = self.step * min(factors[self.growth], 8)
+        count = self.step * min(2 ** (segment - 1), 8)
         if rho < self.low:
             masks = canvas.denoiser.masks(min(count, canvas.room))
             canvas.insert(len(canvas.ids), masks)
