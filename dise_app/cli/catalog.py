@@ -55,31 +55,21 @@ def models(
     model: Annotated[
         str | None, typer.Argument(help="Only what loads this one: a name, folder or hub id.")
     ] = None,
-    memory: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL", help="Tell which cards hold a model: its name, folder or hub id."
-        ),
-    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """List what can be typed as a model; of a GGUF file also what it says of itself.
 
     Names, then the adapters for folders and hub ids, with what models were trained on and the
-    scorers that suit them; or, with --memory, what one model takes. A broken plugin, and an adapter
-    that fails when it is asked for its own name, are named as `dise plugins` does.
+    scorers that suit them. A broken plugin, and an adapter that fails when it is asked for its own
+    name, are named as `dise plugins` does.
     """
     from dise_adapters.checkpoint.gguf_card import gguf_card
     from dise_adapters.checkpoint.hub import gguf_path, is_gguf
-    from dise_app.cli.fitting_cards import show_memory
     from dise_app.cli.listings import show_models
     from dise_app.cli.suited import suited_scorers
     from dise_core.plugins.claims import claim
     from dise_core.plugins.discovery import installed_plugins
 
-    if memory is not None:
-        show_memory(memory, as_json)
-        return
     catalog, rows = installed_plugins(), Rows()
     problems = list(catalog.problems)
     chosen = None if model is None else catalog.adapter(model).load()

@@ -8,14 +8,11 @@ from pathlib import Path
 
 import pytest
 from gguf import GGUFReader
-from safetensors import safe_open
 
-from dise_adapters.embedded import CountdownPredictor
 from dise_core.plugins.kinds import ENGINE, STRATEGIES
-from tests import tiny_causal, tiny_gguf
+from tests import tiny_gguf
 from tests.commands import Dise
 from tests.gguf_files import MODELS, convert
-from tests.published import LLADA2
 
 
 def test_plugins_lists_every_name_with_its_plugin(dise: Dise) -> None:
@@ -89,17 +86,6 @@ def test_models_tells_what_a_model_was_trained_on_and_its_scorers(
     assert "masks alone: written if generated, interleaved if given" in dise("models").out
 
 
-LLADA_8B = {
-    "architectures": ["LLaDAModelLM"], "model_type": "llada", "d_model": 4096, "n_heads": 32,
-    "n_kv_heads": 32, "n_layers": 32, "mlp_hidden_size": 12288, "vocab_size": 126464,
-    "embedding_size": 126464, "max_sequence_length": 4096, "rope_theta": 500000.0,
-    "rms_norm_eps": 1e-5, "weight_tying": False,
-}  # fmt: skip
-"""What the published config.json says of the size."""
-
-PUBLISHED_WEIGHTS = 8_015_581_184
-
-
 def test_models_tells_what_a_gguf_file_says_of_itself(dise: Dise, tmp_path: Path) -> None:
     """Of a diffusion model and of a judge; a file that is cut off is an error of one line."""
     judge = tiny_gguf.write(tmp_path / "judge.gguf")
@@ -119,50 +105,6 @@ def test_models_tells_what_a_gguf_file_says_of_itself(dise: Dise, tmp_path: Path
     cut = dise("models", judge)
     assert (cut.code, cut.err.count("\n")) == (1, 1)
     assert "cut off" in cut.err
-
-
-def test_models_tells_which_cards_hold_a_model(dise: Dise, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(LLADA_8B))
-    told = json.loads(dise("models", "--memory", tmp_path, "--json").out)
-    rows = {row["weights"]: row for row in told["memory"]}
-    assert rows["bfloat16"]["weights_gib"] == round(PUBLISHED_WEIGHTS * 2 / 2**30, 2)
-    assert rows["float32"]["weights_gib"] == round(PUBLISHED_WEIGHTS * 4 / 2**30, 2)
-    ends = 2 * 126464 * 4096
-    linear = 32 * (4 * 4096**2 + 3 * 4096 * 12288)
-    assert rows["int8"]["weights_gib"] == pytest.approx((ends + linear) / 2**30, abs=0.02)
-    assert rows["int4"]["weights_gib"] == pytest.approx((ends + linear * 9 / 16) / 2**30, abs=0.02)
-    assert rows["bfloat16"]["cache_gib"] == 16384 * 32 * 2 * 4096 * 2 / 2**30
-    assert [rows[kind]["least_card"] for kind in rows] == [32, 16, 12, 6]
-    assert "bfloat16" in dise("models", "--memory", tmp_path).out
-
-
-def test_models_tells_the_memory_of_models_by_name_and_of_experts(
-    dise: Dise, tmp_path: Path
-) -> None:
-    file = CountdownPredictor.folder() / "model.safetensors"
-    with safe_open(file, framework="pt") as stored:
-        count = sum(stored.get_tensor(name).numel() for name in stored.keys())  # noqa: SIM118
-    [row] = [
-        row for row in json.loads(dise("models", "--memory", "countdown", "--json").out)["memory"]
-        if row["weights"] == "float32"
-    ]  # fmt: skip
-    assert row["weights_gib"] == round(count * 4 / 2**30, 2)
-    experts = json.loads(dise("models", "--memory", LLADA2.write(tmp_path), "--json").out)
-    assert [row["weights"] for row in experts["memory"]] == ["float32", "bfloat16", "int8", "int4"]
-    gpt2 = dise("models", "--memory", tiny_causal.checkpoint(tmp_path / "g", tiny_causal.gpt2()))
-    assert "which alone --quantization covers" in gpt2.out
-    assert "int8" not in gpt2.out
-    tiny = MODELS["llada"]
-    convert(tiny, tiny.folder(tmp_path / "whole"), tmp_path / "q.gguf", "Q8_0")
-    told = [
-        dise("models", "--memory", tmp_path / name, "--json").out for name in ("whole", "q.gguf")
-    ]
-    assert json.loads(told[0])["memory"] == json.loads(told[1])["memory"]
-    unknown = dise("models", "--memory", "contdown")
-    assert unknown.code == 2
-    assert "Did you mean 'countdown'" in unknown.err
-    for model in ("http://127.0.0.1:1", tmp_path / "judge.gguf"):
-        assert "cannot say how much memory it takes" in dise("models", "--memory", model).err
 
 
 DATA = ("--dataset", "countdown", "--output", "OUT", "--limit", "1")
