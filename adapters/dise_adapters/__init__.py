@@ -7,6 +7,7 @@ The names exported here are public, for authors of adapters; docs/reference list
 from dise_adapters.checkpoint import hub
 from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
+from dise_adapters.checkpoint.weights import Safetensors
 from dise_adapters.families.backbones import llama_settings, qwen3_settings, qwen_settings
 from dise_adapters.families.blocks import Varying
 from dise_adapters.families.family import Checkpoint, Family, Split
@@ -14,7 +15,7 @@ from dise_adapters.families.names import architectures
 from dise_adapters.predictor import CheckpointPredictor, load_reader, predictor_of
 
 __all__ = [
-    "Checkpoint", "CheckpointPredictor", "ConfigJson", "Family", "FastTokenizer", "Split",
-    "Varying", "architectures", "hub", "llama_settings", "load_reader", "predictor_of",
+    "Checkpoint", "CheckpointPredictor", "ConfigJson", "Family", "FastTokenizer", "Safetensors",
+    "Split", "Varying", "architectures", "hub", "llama_settings", "load_reader", "predictor_of",
     "qwen3_settings", "qwen_settings",
 ]  # fmt: skip

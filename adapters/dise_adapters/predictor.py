@@ -4,19 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import EntryPoint
-from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.checkpoint.files import one_line, refused
-from dise_adapters.checkpoint.hub import (
-    config_if_any,
-    gguf_path,
-    is_gguf,
-    model_folder,
-    read_config,
-)
+from dise_adapters.checkpoint.hub import ModelFiles, config_if_any, fetch, is_gguf, read_config
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
+from dise_adapters.checkpoint.weights import Safetensors, WeightSource
 from dise_adapters.families.blocks import in_words
 from dise_adapters.families.family import Checkpoint, Family
 from dise_adapters.families.names import architectures
@@ -31,6 +25,9 @@ from dise_core.params.engine import Dtype
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.discovery import discover
 from dise_core.plugins.hookspecs import PROJECT
+
+READ = ("vocab_size", "max_position_embeddings", "eos_token_id", "mask_token_id")
+"""The fields that are taken from transformers' configuration, where it reads config.json."""
 
 
 class CheckpointPredictor(MaskPredictor):
@@ -65,40 +62,32 @@ class CheckpointPredictor(MaskPredictor):
         """Return the model. Raises CheckpointError for an unsupported variant, ModelError if
         loading fails otherwise, InputError for a path that does not exist.
         """
-        if not is_gguf(model):
-            return cls(model_folder(model, config.revision), model, config)
-        path = gguf_path(model)
-        return cls(path.parent, model, config, gguf_file=path.name)
+        return cls(fetch(model, config.revision), str(model), config)
 
     def __init__(
-        self,
-        folder: Path,
-        name: str,
-        config: EngineConfig,
-        reader: Reader | None = None,
-        gguf_file: str | None = None,
+        self, files: ModelFiles, name: str, config: EngineConfig, reader: Reader | None = None
     ) -> None:
-        """Load config.json and tokenizer of the model `name` from a folder. reader: of its weights,
-        where they are not to be loaded from there.
+        """Load the tokenizer of the model `name` from its files. reader: of its weights, where they
+        are not to be loaded from there.
         """
-        family, where = self.family, str(folder / (gguf_file or ""))
-        fields = read_config(where) or {}
+        family, (folder, fields, gguf) = self.family, (files.folder, files.fields, files.gguf)
         reason = family.refusal(fields, name)
-        if gguf_file is not None and not (family.takes_gguf or family.matches(fields, name)):
+        if gguf is not None and not (family.takes_gguf or family.matches(fields, name)):
             reason = f"its architecture, {fields.get('model_type')}, is not this adapter's"
         if reason is not None:
             raise CheckpointError(f"{name} is refused: {one_line(reason)}")
-        settings = family.settings(fields, where)
-        described = settings or _transformers_fields(
-            ConfigJson(fields, str(folder)), name, gguf_file
-        )
-        self.tokenizer = self.tokenizer_kind.from_folder(folder, family.tokenizer_class, gguf_file)
+        weights, read = gguf or Safetensors(folder), None
+        settings = family.settings(fields, str(weights.path))
+        if settings is None:
+            read = _transformers_config(ConfigJson(fields, str(folder)), name, weights)
+        described = settings or {field: getattr(read, field, None) for field in READ}
+        self.tokenizer = self.tokenizer_kind.from_folder(folder, family.tokenizer_class, gguf)
         names = (name, str(folder.absolute()))
         attention = family.attention_of(fields, names, config.block_size)
         whole = ConfigJson({**fields, **described}, name)
         self.info = _info(family, whole, self.tokenizer, attention, config.mask_token_id)
         mask_id = self.info.special.mask_id
-        self._checkpoint = Checkpoint(family, folder, settings, gguf_file, attention, mask_id)
+        self._checkpoint = Checkpoint(family, weights, settings, read, attention, mask_id)
         self._config, self._asked = config, config.dtype
         self._reader, self._is_fitted = reader, reader is not None
 
@@ -218,16 +207,10 @@ def _info(
     )
 
 
-def _transformers_fields(config: ConfigJson, name: str, gguf_file: str | None) -> dict[str, object]:
-    from transformers import AutoConfig
-
-    from dise_adapters.local.loading.quiet import quiet
+def _transformers_config(config: ConfigJson, name: str, weights: WeightSource) -> Any:
+    from dise_adapters.local.loading.weighing import read_by_transformers
 
     config.check_layers()
     config.refuse_variants({"transformers_weights": (None,)})
-    with quiet(), refused(f"cannot load {name}"):
-        fields = AutoConfig.from_pretrained(
-            config.where, gguf_file=gguf_file, local_files_only=True, trust_remote_code=False
-        )
-    names = ("vocab_size", "max_position_embeddings", "eos_token_id", "mask_token_id")
-    return {name: getattr(fields, name, None) for name in names}
+    with refused(f"cannot load {name}"):
+        return read_by_transformers(weights)

@@ -12,6 +12,7 @@ from dise_app.terminal import interrupts
 from dise_app.terminal.memory import kept
 from dise_core import LLM, EngineConfig, InputError, Plan, SamplingParams, ScoringParams
 from dise_core.front.planner import Planner
+from dise_core.models.named import ModelName
 from dise_core.params.base import Params
 from dise_core.params.marks import Mark, marked
 from dise_core.plugins.discovery import installed_catalog
@@ -76,7 +77,7 @@ def refuse_judge(parts: Parts, params: Params) -> None:
         or catalog.scorer(params.scorer, params.scorer_settings).asks == "judge"
     ):
         return
-    model = parts.models["model"]
+    model = parts.models["model"] = ModelName.of(parts.models["model"])  # `opened` finds it too
     if catalog.adapter(model, config.adapter, config.revision).load().trained_on != "next tokens":
         return
     read_config(model, config.revision)  # what cannot be read is told so

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError, ValidationInfo
 
 from dise_core.errors import InputError, PluginError, UnknownNameError, did_you_mean
 from dise_core.models.backend import Backend
+from dise_core.models.named import ModelName
 from dise_core.models.predictor import MaskPredictor
 from dise_core.params.base import input_error
 from dise_core.params.engine import EngineConfig
@@ -107,8 +108,9 @@ class Catalog:
         several do, and for an engine or an option that there is not; ModelError if loading fails.
         """
         self.check_engine(config)
-        adapter = self.adapter(model, config.adapter, config.revision).load()
-        return adapter.load(model, config.by(self))
+        name = ModelName.of(model)
+        adapter = self.adapter(name, config.adapter, config.revision).load()
+        return adapter.load(name, config.by(self))
 
     def adapter(
         self, model: str, name: str | None = None, revision: str | None = None

@@ -10,6 +10,7 @@ from dise_core.errors import (
     UnknownNameError,
     error_line,
 )
+from dise_core.models.named import ModelName
 from dise_core.models.predictor import MaskPredictor
 from dise_core.plugins.entry import Entry
 
@@ -29,6 +30,7 @@ def choose(
     Raises UnknownNameError, with what is known of the model, if none does; InputError if two others
     do; PluginError if another plugin has the name too; and what `explain` raises.
     """
+    model = ModelName.of(model)
     named = {name: entry for name, entry in adapters.items() if name == model}
     others = {name: entry for name, entry in adapters.items() if not entry.is_built_in}
     ours = {name: entry for name, entry in adapters.items() if entry.is_built_in}

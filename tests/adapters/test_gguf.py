@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from dise_adapters.checkpoint.gguf import gguf_file
+from dise_adapters.checkpoint.gguf import GgufFile
 from dise_adapters.checkpoint.gguf_tokenizer import gguf_tokenizer
 from dise_adapters.plugin import FAMILIES
 from dise_adapters.predictor import predictor_of
@@ -62,7 +62,7 @@ def test_the_tokenizer_and_what_is_written_are_those_of_the_folder(
     splits, others = (
         made.pre_tokenizer.pre_tokenize_str
         for made in (
-            gguf_tokenizer(gguf_file(path).metadata).backend_tokenizer,
+            gguf_tokenizer(GgufFile.at(path).metadata).backend_tokenizer,
             Tokenizer.from_file(str(folder / "tokenizer.json")),
         )
     )

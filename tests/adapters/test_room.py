@@ -171,9 +171,10 @@ def test_a_gpus_memory_is_looked_at_by_its_name(
 
     monkeypatch.setattr(claims, "free_bytes", free_of)
     from dise_adapters.checkpoint.hub import read_config
+    from dise_adapters.checkpoint.weights import Safetensors
 
     settings = LLADA.settings(read_config(str(folder)) or {}, str(folder))
-    wanted = [(Checkpoint(LLADA, folder, settings), EngineConfig(device="cuda:1"))]
+    wanted = [(Checkpoint(LLADA, Safetensors(folder), settings), EngineConfig(device="cuda:1"))]
     with pytest.raises(InputError, match=r"of the memory of cuda:1 as bfloat16, and 0.0 GiB are"):
         room.fitted(wanted)
     assert asked == [device]

@@ -442,7 +442,9 @@ def read_checkpoint(folder: Path) -> None:
     """Open a checkpoint's files."""
     fields = adapters.hub.read_config(str(folder)) or {}
     tokenizer = adapters.FastTokenizer.from_folder(folder)
-    checkpoint = adapters.Checkpoint(THEIRS, folder, mask_id=tokenizer.id_of("<|mdm_mask|>"))
+    checkpoint = adapters.Checkpoint(
+        THEIRS, adapters.Safetensors(folder), mask_id=tokenizer.id_of("<|mdm_mask|>")
+    )
     blocks = {"block": core.BlockCausal(4)}
     attention = adapters.Varying(names=blocks, otherwise=core.Bidirectional())
     print(adapters.architectures(fields), attention, checkpoint.folder)

@@ -10,21 +10,22 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from dise_adapters.checkpoint.files import refused
+from dise_adapters.checkpoint.weights import Stored, WeightSource
 from dise_core import CheckpointError, InputError
 from dise_core.records import JsonFields
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, device
 
 SCALARS = dict(zip((*range(8), 10, 11, 12), "BbHhIif?Qqd", strict=True))
 """The types of numbers in metadata, as struct's formats."""
@@ -75,8 +76,12 @@ PARTS = {
 """The parts of a decoder as transformers calls them, {} being the number of an expert."""
 
 
+TYPES = {0: "F32", 1: "F16", 30: "BF16"}
+"""gguf's types that are not packed, as safetensors calls them."""
+
+
 @dataclass(frozen=True, slots=True)
-class GgufTensor:
+class GgufTensor(Stored):
     """A weight in a file, which is read and dequantized when it is indexed, as safetensors' slices.
 
     kind: gguf's type. shape: [rows, columns] or [columns]. row_bytes, start: the bytes of a row,
@@ -84,9 +89,7 @@ class GgufTensor:
     order.
     """
 
-    path: Path
     kind: int
-    shape: tuple[int, ...]
     row_bytes: int
     start: int
     heads: int
@@ -105,21 +108,76 @@ class GgufTensor:
         return torch.from_numpy(weight)
 
 
-@dataclass(frozen=True, slots=True)
-class GgufFile:
-    """What the head of a file tells. tensors: a diffusion model's, by transformers' names."""
+@dataclass(frozen=True)
+class GgufFile(WeightSource):
+    """A file by its head. listed: its weights' names, shapes, types and places behind the first
+    byte of all. start, size: that byte, and the bytes of the file.
+    """
 
+    path: Path
     metadata: Mapping[str, Any]
-    tensors: Mapping[str, GgufTensor]
+    listed: Sequence[tuple[str, tuple[int, ...], int, int]]
+    start: int
+    size: int
 
-    def get_tensor(self, name: str) -> Tensor:
-        """Return a weight, as safetensors' files do."""
-        return self.tensors[name][...]
+    @classmethod
+    def at(cls, path: Path) -> Self:
+        """Read the head of a file. Raises CheckpointError for one that cannot be right."""
+        with (
+            refused(f"cannot load {path}"),
+            path.open("rb") as file,
+            mmap(file.fileno(), 0, access=ACCESS_READ) as data,
+        ):
+            head = Head(data)
+            magic, version, num_tensors, num_values = head.take("4sIQQ")
+            if magic != b"GGUF" or version not in (2, 3):
+                raise ValueError("it is no GGUF file of version 2 or 3")
+            metadata = {head.text(): head.value() for _ in range(num_values)}
+            listed = [(head.text(), head.shape(), *head.take("IQ")) for _ in range(num_tensors)]
+            alignment = metadata.get("general.alignment", 32)
+            return cls(path, metadata, listed, -(-head.at // alignment) * alignment, len(data))
 
-    def config(self, where: str) -> JsonFields:
+    @property
+    def folder(self) -> Path:
+        return self.path.parent
+
+    @cached_property
+    def stored(self) -> Mapping[str, GgufTensor]:
+        """The weights by transformers' names for a diffusion model's; those of another model keep
+        theirs. Raises CheckpointError for a file that is cut off, InputError without the package
+        gguf.
+        """
+        tensors = dict[str, GgufTensor]()
+        with refused(f"cannot load {self.path}"):
+            for stored_name, shape, kind, offset in self.listed:
+                part, name, heads = _part(stored_name, self.metadata)
+                weight = GgufTensor(
+                    self.path, TYPES.get(kind, "packed"), shape, kind, _row_bytes(kind, shape),
+                    self.start + offset, heads,
+                )  # fmt: skip
+                num_bytes = math.prod(shape[:-1]) * weight.row_bytes
+                if (end := weight.start + num_bytes) > self.size:
+                    raise ValueError(
+                        f"it is cut off: it ends at {self.size}, {stored_name!r:.80} at {end}"
+                    )
+                if "{}" not in part:
+                    tensors[name] = weight
+                    continue
+                for expert in range(shape[0]):
+                    place = weight.start + expert * num_bytes // shape[0]
+                    tensors[name.format(expert)] = replace(weight, shape=shape[1:], start=place)
+        return tensors
+
+    def slices(self) -> dict[str, Any]:
+        return dict(self.stored)
+
+    def read(self, names: Iterable[str], place: device) -> Iterator[tuple[str, Tensor]]:  # noqa: ARG002
+        for name in names:
+            yield name, self.stored[name][...]
+
+    def config(self) -> JsonFields:
         """Return the fields of config.json; without a name of ARCHITECTURES, model_type alone.
-
-        where: the file, for errors. Raises CheckpointError for what the fields cannot say.
+        Raises CheckpointError for what the fields cannot say.
         """
         name = str(self.metadata.get("general.architecture"))
         fields: dict[str, Any] = {"model_type": name}
@@ -141,60 +199,11 @@ class GgufFile:
         }
         for key, value in expected.items():
             if (found := self.metadata.get(key, value)) != value:
-                raise CheckpointError(f"{where}: {key}={found!r:.80} is not covered")
-        if embedding := self.tensors.get("model.embed_tokens.weight"):
+                raise CheckpointError(f"{self.path}: {key}={found!r:.80} is not covered")
+        if embedding := self.stored.get("model.embed_tokens.weight"):
             fields["vocab_size"] = embedding.shape[0]  # which may be more than there are tokens
-        is_tied = "lm_head.weight" not in self.tensors
+        is_tied = "lm_head.weight" not in self.stored
         return {**fields, "tie_word_embeddings": is_tied, "weight_tying": is_tied}
-
-
-def gguf_file(path: Path) -> GgufFile:
-    """Return what the head of a file tells. Raises CheckpointError for one that cannot be right,
-    InputError for a diffusion model's without the package gguf.
-    """
-    with refused(f"cannot load {path}"):
-        stat = path.stat()
-        return _read_head(path, stat.st_size, stat.st_mtime_ns)
-
-
-@lru_cache(maxsize=1)
-def _read_head(path: Path, size: int, _time: int) -> GgufFile:
-    """Read a file, which all adapters ask about in turn."""
-    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-        head = Head(data)
-        num_tensors, metadata = begun(head)
-        if metadata.get("general.architecture") not in ARCHITECTURES:
-            return GgufFile(metadata, {})
-        listed = listed_weights(head, num_tensors)
-    alignment = metadata.get("general.alignment", 32)
-    start, tensors = -(-head.at // alignment) * alignment, dict[str, GgufTensor]()
-    for stored_name, shape, kind, offset in listed:
-        part, name, heads = _part(stored_name, metadata)
-        whole = GgufTensor(path, kind, shape, _row_bytes(kind, shape), start + offset, heads)
-        num_bytes = math.prod(shape[:-1]) * whole.row_bytes
-        if whole.start + num_bytes > size:
-            end = whole.start + num_bytes
-            raise ValueError(f"it is cut off: it ends at {size}, {stored_name!r:.80} at {end}")
-        if "{}" not in part:
-            tensors[name] = whole
-            continue
-        for expert in range(shape[0]):
-            place = whole.start + expert * num_bytes // shape[0]
-            tensors[name.format(expert)] = replace(whole, shape=shape[1:], start=place)
-    return GgufFile(metadata, tensors)
-
-
-def begun(head: Head) -> tuple[int, dict[str, Any]]:
-    """Return the number of weights in a file, and its metadata."""
-    magic, version, num_tensors, num_values = head.take("4sIQQ")
-    if magic != b"GGUF" or version not in (2, 3):
-        raise ValueError("it is no GGUF file of version 2 or 3")
-    return num_tensors, {head.text(): head.value() for _ in range(num_values)}
-
-
-def listed_weights(head: Head, num_tensors: int) -> list[tuple[str, tuple[int, ...], int, int]]:
-    """Return the weights' names, shapes, types and places, which follow the metadata."""
-    return [(head.text(), head.shape(), *head.take("IQ")) for _ in range(num_tensors)]
 
 
 class Head:
@@ -238,7 +247,8 @@ def _part(stored_name: str, metadata: Mapping[str, Any]) -> tuple[str, str, int]
     that the model lacks.
     """
     found = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)(\.weight|\.bias)", stored_name)
-    if found is None or found[2] not in PARTS:
+    is_known = metadata.get("general.architecture") in ARCHITECTURES
+    if found is None or found[2] not in PARTS or not is_known:
         return "", stored_name, 0
     layer, stored, suffix = found.groups()
     heads = 0

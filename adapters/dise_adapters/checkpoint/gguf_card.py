@@ -2,11 +2,10 @@
 
 import math
 from collections import Counter
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 from dise_adapters.checkpoint.files import refused
-from dise_adapters.checkpoint.gguf import Head, begun, listed_weights
+from dise_adapters.checkpoint.gguf import GgufFile
 from dise_core.records import Record
 
 CARD = {
@@ -28,16 +27,10 @@ def gguf_card(path: Path) -> Record:
     """Return what a file says of itself, whatever its model: what is known of its name, sizes,
     tokens and origin. Raises CheckpointError for one that cannot be right.
     """
-    with (
-        refused(f"cannot read {path}"),
-        path.open("rb") as file,
-        mmap(file.fileno(), 0, access=ACCESS_READ) as data,
-    ):
-        head = Head(data)
-        num_tensors, metadata = begun(head)
-        listed = listed_weights(head, num_tensors)
-        size, sizes = len(data), Counter[str]()
-        for _, shape, kind, _ in listed:
+    file, sizes = GgufFile.at(path), Counter[str]()
+    metadata = file.metadata
+    with refused(f"cannot load {path}"):
+        for _, shape, kind, _ in file.listed:
             sizes[_kind_name(kind)] += math.prod(shape)
     name, tokens = metadata.get("general.architecture"), metadata.get("tokenizer.ggml.tokens", [])
     facts = {word: metadata.get(key.format(name)) for word, key in CARD.items()}
@@ -49,7 +42,7 @@ def gguf_card(path: Path) -> Record:
     facts |= {
         "parameters": total,
         "weights": ", ".join(shares),
-        "file": f"{size / 2**20:,.1f} MiB",
+        "file": f"{file.size / 2**20:,.1f} MiB",
         "vocabulary": len(tokens) or None,
         "chat template": "yes" if "tokenizer.chat_template" in metadata else "no",
     }

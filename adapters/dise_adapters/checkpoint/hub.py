@@ -2,39 +2,73 @@
 
 import os.path
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
+from typing import Self
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from dise_adapters.checkpoint.files import one_line, read_object
-from dise_adapters.checkpoint.gguf import gguf_file
+from dise_adapters.checkpoint.gguf import GgufFile
 from dise_core import DiseError, InputError, ModelError
+from dise_core.models.named import ModelName
 from dise_core.records import JsonFields
 
 CONFIG = ["config.json"]
 _EVERYTHING = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 _ATTEMPTS = 4
 _TRANSIENT_STATUS = {408, 425, 429, 500, 502, 503, 504}
-_REMEMBERED_SECONDS = 10.0
-_last: dict[tuple[str, str | None], tuple[float, Path | ModelError]] = {}
-"""The last answer of the hub, which all adapters ask for in turn."""
 
 
-def read_config(model: str, revision: str | None = None) -> JsonFields | None:
-    """Return the config.json of a folder or hub id, or what a GGUF file says in its place; None if
-    `model` can be none of them.
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """A model's folder and the fields of its config.json, or what its GGUF file says instead."""
+
+    folder: Path
+    fields: JsonFields
+    gguf: GgufFile | None = None
+
+    @classmethod
+    def within(cls, folder: Path) -> Self:
+        """Return those of a folder. Raises CheckpointError without a readable config.json."""
+        return cls(folder, read_object(folder / "config.json"))
+
+
+def find(model: str, revision: str | None = None) -> ModelFiles | None:
+    """Return the folder, the GGUF file or, of a hub id, config.json alone; None if `model` can be
+    none of them. A ModelName is looked up once.
 
     Raises InputError for a path that does not exist, CheckpointError for a folder without a
     readable config.json and for a GGUF file that cannot be right, ModelError if the hub has no such
     model or cannot be reached.
     """
+    return ModelName.of(model).once(_looked_up, revision)
+
+
+def _looked_up(model: str, revision: str | None) -> ModelFiles | None:
     if is_gguf(model):
-        return gguf_file(gguf_path(model)).config(model)
+        file = GgufFile.at(gguf_path(model))
+        return ModelFiles(file.folder, file.config(), file)
     is_hub_id = re.fullmatch(r"[^./][^/]*/[^./][^/]*", model)
     if not (_is_folder(model) or is_hub_id):
         return None
-    return read_object(_config_folder(model, revision) / "config.json")
+    return ModelFiles.within(model_folder(model, revision, CONFIG))
+
+
+def fetch(model: str, revision: str | None = None) -> ModelFiles:
+    """Return all files of a model, downloaded first if `model` is a hub id. Raises what `find` and
+    `model_folder` raise.
+    """
+    found = find(model) if is_gguf(model) or _is_folder(model) else None
+    return found or ModelFiles.within(model_folder(model, revision))
+
+
+def read_config(model: str, revision: str | None = None) -> JsonFields | None:
+    """Return the config.json of a folder or hub id, or what a GGUF file says in its place; None if
+    `model` can be none of them. Raises what `find` raises.
+    """
+    found = find(model, revision)
+    return None if found is None else found.fields
 
 
 def config_if_any(model: str, revision: str | None = None) -> JsonFields | None:
@@ -43,22 +77,6 @@ def config_if_any(model: str, revision: str | None = None) -> JsonFields | None:
         return read_config(model, revision)
     except DiseError:
         return None
-
-
-def _config_folder(model: str, revision: str | None) -> Path:
-    if _is_folder(model):
-        return model_folder(model)
-    answered, answer = _last.get((model, revision), (0.0, None))
-    if answer is None or monotonic() - answered > _REMEMBERED_SECONDS:
-        try:
-            answer = model_folder(model, revision, CONFIG)
-        except ModelError as error:
-            answer = error
-        _last.clear()
-        _last[model, revision] = (monotonic(), answer)
-    if isinstance(answer, ModelError):
-        raise answer
-    return answer
 
 
 def model_folder(

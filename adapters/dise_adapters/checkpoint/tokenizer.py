@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from dise_adapters.checkpoint.files import one_line, refused
-from dise_adapters.checkpoint.gguf import gguf_file as read_gguf
+from dise_adapters.checkpoint.gguf import GgufFile
 from dise_adapters.checkpoint.gguf_tokenizer import gguf_tokenizer
 from dise_adapters.checkpoint.spelling import spelled
 from dise_core import CheckpointError, Ids, InputError, Tokenizer
@@ -37,26 +37,26 @@ class FastTokenizer(Tokenizer):
         cls,
         folder: Path,
         tokenizer_class: str = "PreTrainedTokenizerFast",
-        gguf_file: str | None = None,
+        gguf: GgufFile | None = None,
     ) -> Self:
-        """Return the folder's tokenizer and chat template, or its GGUF file's, loaded by that class
-        of transformers; without a tokenizer.json, by the byte-level vocab.json and merges.txt.
+        """Return the tokenizer and chat template of a folder, or of its GGUF file, by that class of
+        transformers; without a tokenizer.json, by the byte-level vocab.json and merges.txt.
 
         Raises CheckpointError if neither exists, or if they cannot be read.
         """
         import transformers
 
         is_ours = tokenizer_class == "PreTrainedTokenizerFast"
-        if gguf_file is None and is_ours and not (folder / "tokenizer.json").is_file():
+        if gguf is None and is_ours and not (folder / "tokenizer.json").is_file():
             for name in ("vocab.json", "merges.txt"):
                 if not (folder / name).is_file():
                     raise CheckpointError(f"{folder} has neither tokenizer.json nor {name}")
             tokenizer_class = "Qwen2Tokenizer"
-        source = {} if gguf_file is None else {"gguf_file": gguf_file}
+        source = {} if gguf is None else {"gguf_file": gguf.path.name}
         with refused(f"cannot load the tokenizer in {folder}"):
             try:
-                if gguf_file is not None and is_ours:
-                    loaded = gguf_tokenizer(read_gguf(folder / gguf_file).metadata)
+                if gguf is not None and is_ours:
+                    loaded = gguf_tokenizer(gguf.metadata)
                 else:
                     loaded = getattr(transformers, tokenizer_class).from_pretrained(
                         folder, local_files_only=True, trust_remote_code=False, **source

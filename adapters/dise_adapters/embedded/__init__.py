@@ -8,6 +8,7 @@ examples/embedded_models trains them.
 from pathlib import Path
 from typing import ClassVar, Self
 
+from dise_adapters.checkpoint.hub import ModelFiles
 from dise_adapters.embedded.tokenizer import ShippedTokenizer
 from dise_adapters.families.llada import LLADA
 from dise_adapters.families.sdar import SDAR
@@ -53,7 +54,7 @@ class EmbeddedPredictor(CheckpointPredictor):
         if not cls.claims(model):
             problem = f"adapter {cls.name!r} loads the model {cls.name!r} alone, not {model!r}"
             raise InputError(problem, "adapter")
-        predictor = cls(cls.folder(), model, config)
+        predictor = cls(ModelFiles.within(cls.folder()), str(model), config)
         predictor.calibration_files = sorted(cls.folder().glob("calibration*.json"))
         return predictor
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dise_adapters.checkpoint.config import ConfigJson
+from dise_adapters.checkpoint.gguf import GgufFile
+from dise_adapters.checkpoint.weights import WeightSource
 from dise_adapters.families.blocks import Varying, attention_of, variants
 from dise_adapters.families.names import architectures, checkpoint_names
 from dise_core.models.attention import BIDIRECTIONAL, Attention, Bidirectional, Causal
@@ -163,15 +165,26 @@ class Family:
 class Checkpoint:
     """A checkpoint for an engine to open.
 
-    folder: holds config.json and safetensors weights, or the file gguf_file. settings: the fields
-    of the model class's configuration; None if transformers reads config.json. attention: this
-    checkpoint's. mask_id: its mask token, if it has one. told: is told how much is read.
+    weights: its files. settings: the fields of the model class's configuration; None if
+    transformers reads config.json. config: transformers' configuration, where it was read.
+    attention: this checkpoint's. mask_id: its mask token, if it has one. told: is told how much is
+    read.
     """
 
     family: Family
-    folder: Path
+    weights: WeightSource
     settings: ConfigFields | None = None
-    gguf_file: str | None = None
+    config: Any = None
     attention: Attention = BIDIRECTIONAL
     mask_id: int | None = None
     told: Told = untold
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its files."""
+        return self.weights.folder
+
+    @property
+    def is_gguf(self) -> bool:
+        """Whether a GGUF file holds the weights."""
+        return isinstance(self.weights, GgufFile)

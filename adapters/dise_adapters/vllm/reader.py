@@ -30,7 +30,7 @@ def open_vllm_reader(checkpoint: Checkpoint, config: EngineConfig) -> Reader:
     """Return a reader on a new vLLM engine. Raises InputError for a GGUF file or if vLLM is not
     installed, ModelError if it cannot start.
     """
-    if checkpoint.gguf_file is not None:
+    if checkpoint.is_gguf:
         raise InputError("GGUF files need the transformers engine", "engine")
     refuse_unrunnable(checkpoint.family, checkpoint.attention, str(checkpoint.folder))
     with _failures(f"cannot load {checkpoint.folder}"):

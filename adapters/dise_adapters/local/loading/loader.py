@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 import re
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import safe_open
 
 from dise_adapters.checkpoint.files import one_line
-from dise_adapters.checkpoint.gguf import gguf_file
-from dise_adapters.checkpoint.weights import weight_files
 from dise_adapters.local.decoder.integers import Int8Linear
 from dise_adapters.local.decoder.kv_cache import KVCache
 from dise_adapters.local.decoder.linear import linear
@@ -44,7 +41,7 @@ from dise_adapters.local.reading.layout import Layout
 from dise_adapters.local.reading.reader import TransformerReader
 from dise_adapters.local.threads import THREADS
 from dise_core import CheckpointError, EngineConfig, InputError, ModelError
-from dise_core.records import Fields, Record
+from dise_core.records import Record
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -92,8 +89,9 @@ def _from_pretrained(
             if attention == "sdpa" and not _has_sdpa(model_class, settings):
                 attention = "eager"
             model, report = model_class.from_pretrained(
-                **_options(checkpoint),
+                **_weights(checkpoint, is_spread=home is None),
                 **placement,
+                key_mapping=dict(checkpoint.family.key_mapping) or None,
                 config=settings,
                 dtype=dtype,
                 attn_implementation=attention,
@@ -125,41 +123,39 @@ def _has_sdpa(model_class: Any, config: object) -> bool:
     return getattr(model_class, "_supports_sdpa", True)
 
 
-def _options(checkpoint: Checkpoint) -> Record:
-    family, file = checkpoint.family, checkpoint.gguf_file
-    by_name: Record | None = None
-    if file is not None and checkpoint.settings is not None:
-        by_name, file = dict(gguf_file(checkpoint.folder / file).tensors), None
-    elif family.split is not None:
-        by_name = _taken_apart(checkpoint.folder, family.split, checkpoint.settings)
-    options: Record = {"gguf_file": file, "state_dict": by_name}
-    options["pretrained_model_name_or_path"] = checkpoint.folder if by_name is None else None
-    if family.key_mapping:
-        options["key_mapping"] = dict(family.key_mapping)
-    return options
-
-
-def _taken_apart(folder: Path, split: Split, settings: Fields | None) -> dict[str, object]:
-    """Return the weights of a folder by name, those of the split as their parts, the others as
-    handles that are read later. Raises CheckpointError for one whose rows are not those of its
-    parts.
+def _weights(checkpoint: Checkpoint, is_spread: bool) -> Record:
+    """Return from_pretrained's arguments that give the weights: as they are read here, or the files
+    where transformers reads config.json, and where it leaves weights in them (is_spread).
     """
-    by_name: dict[str, object] = {}
-    rows = split.rows(dict(settings or {}))
-    for path in weight_files(folder):
-        file: Any = safe_open(path, framework="pt")
-        for name in sorted(file.keys()):
-            if not re.search(split.pattern, name):
-                by_name[name] = file.get_slice(name)
-                continue
-            whole = file.get_tensor(name)
-            if whole.shape[:1] != (sum(rows),):
-                raise CheckpointError(
-                    f"the checkpoint in {folder} has misshapen weights: {one_line(name)} of "
-                    f"{list(whole.shape)}, not of {' + '.join(map(str, rows))} rows"
-                )
-            for part, weights in zip(split.parts, whole.split(rows), strict=True):
-                by_name[re.sub(split.pattern, part, name)] = weights
+    source, split = checkpoint.weights, checkpoint.family.split
+    if checkpoint.settings is None or (is_spread and not (split or checkpoint.is_gguf)):
+        file = source.path.name if checkpoint.is_gguf else None
+        return {"pretrained_model_name_or_path": source.folder, "gguf_file": file}
+    slices = source.slices()
+    if split is not None:
+        slices = _taken_apart(slices, split, split.rows(checkpoint.settings), source.folder)
+    return {"pretrained_model_name_or_path": None, "state_dict": slices}
+
+
+def _taken_apart(
+    slices: Mapping[str, Any], split: Split, rows: Sequence[int], folder: Path
+) -> dict[str, Any]:
+    """Return the weights by name, those of the split as their parts. Raises CheckpointError for one
+    whose rows are not those of its parts.
+    """
+    by_name = dict[str, Any]()
+    for name, weights in slices.items():
+        if not re.search(split.pattern, name):
+            by_name[name] = weights
+            continue
+        whole = weights[...]
+        if whole.shape[:1] != (sum(rows),):
+            raise CheckpointError(
+                f"the checkpoint in {folder} has misshapen weights: {one_line(name)} of "
+                f"{list(whole.shape)}, not of {' + '.join(map(str, rows))} rows"
+            )
+        for part, own in zip(split.parts, whole.split(rows), strict=True):
+            by_name[re.sub(split.pattern, part, name)] = own
     return by_name
 
 

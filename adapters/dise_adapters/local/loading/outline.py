@@ -12,14 +12,10 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 
-from dise_adapters.checkpoint.gguf import gguf_file
-from dise_adapters.checkpoint.weights import stored_weights
 from dise_adapters.local.decoder.linear import can_pack
 from dise_adapters.local.devices import is_gpu
 from dise_adapters.local.loading.planning import RESIDUALS
-from dise_adapters.local.loading.quiet import quiet
 from dise_adapters.local.loading.stored import EMBEDDING, HEAD, StoredDecoder, stored_decoder
-from dise_adapters.local.loading.weighing import without_memory
 
 if TYPE_CHECKING:
     from dise_adapters.families.family import Checkpoint
@@ -32,8 +28,6 @@ HALVES: Mapping[str, Dtype] = {"BF16": "bfloat16", "F16": "float16", "packed": "
 """The type of 16 bits that loses nothing of a file's, or of a GGUF file's packed ones little."""
 
 STORED = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
-
-GGUF_TYPES = {0: "F32", 1: "F16", 30: "BF16"}
 
 BYTES = {"int8": 1.0, "int4": 0.5 + 2 / 32}
 """Of a quantized weight; in int4, 32 share a scale of 16 bits."""
@@ -75,22 +69,22 @@ class Outline:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> Self:
-        """Return the outline by the files' headers, or by config.json where a GGUF file is
-        transformers' to read. Raises CheckpointError for files that cannot be right.
+        """Return the outline by the files' headers. Raises CheckpointError for files that cannot be
+        right.
         """
-        if checkpoint.gguf_file is not None and checkpoint.settings is None:
-            with quiet():
-                model = without_memory(checkpoint)
-            numbers = {name: weight.numel() for name, weight in model.named_parameters()}
-            return cls(*_counts(numbers), "packed", unpacked=2, is_unpacked_first=True)
-        dtype, unpacked = _stored_dtype(checkpoint), 0 if checkpoint.gguf_file is None else 2
+        numbers, stored = Counter[str](), checkpoint.weights.stored
+        for weight in stored.values():
+            numbers[weight.dtype] += math.prod(weight.shape)
+        dtype = max(numbers, key=numbers.__getitem__, default="packed")
+        unpacked = 2 if checkpoint.is_gguf else 0
         own = stored_decoder(checkpoint, torch.device(MAIN), torch.float32)
-        if own is None:
-            stored = stored_weights(checkpoint.folder, checkpoint.gguf_file)
-            numbers = {name: math.prod(weight.shape) for name, weight in stored.items()}
-            experts = sum(numbers[name] for name in numbers if ".experts." in name)
-            return cls(*_counts(numbers), dtype, experts, unpacked=unpacked)
-        return cls(*_own_counts(own), dtype, 0, *_pass_counts(own), unpacked)
+        if own is not None:
+            return cls(*_own_counts(own), dtype, 0, *_pass_counts(own), unpacked)
+        counts = {name: math.prod(weight.shape) for name, weight in stored.items()}
+        if checkpoint.is_gguf and checkpoint.settings is None:
+            return cls(*_counts(counts), "packed", unpacked=unpacked, is_unpacked_first=True)
+        experts = sum(counts[name] for name in counts if ".experts." in name)
+        return cls(*_counts(counts), dtype, experts, unpacked=unpacked)
 
     @property
     def half(self) -> Dtype | None:
@@ -170,15 +164,3 @@ def _counts(numbers: Numbers) -> tuple[int, int, int, int, int]:
             layers[found[1]] += count
             weight = max(weight, count)
     return outside, 0, layers.total(), max(layers.values(), default=0), weight
-
-
-def _stored_dtype(checkpoint: Checkpoint) -> str:
-    """Return the type that most of the stored numbers have."""
-    counts = Counter[str]()
-    if checkpoint.gguf_file is not None:
-        for part in gguf_file(checkpoint.folder / checkpoint.gguf_file).tensors.values():
-            counts[GGUF_TYPES.get(part.kind, "packed")] += math.prod(part.shape)
-    else:
-        for weight in stored_weights(checkpoint.folder).values():
-            counts[weight.dtype] += math.prod(weight.shape)
-    return max(counts, key=counts.__getitem__, default="packed")

@@ -85,8 +85,7 @@ def _ways(
 
 
 def _named(claims: Sequence[Claim]) -> str:
-    of = (claim.checkpoint for claim in claims)
-    return " and ".join(str(one.folder / (one.gguf_file or "")) for one in of)
+    return " and ".join(str(claim.checkpoint.weights.path) for claim in claims)
 
 
 def _type(claim: Claim) -> str:

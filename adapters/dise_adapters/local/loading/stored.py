@@ -12,20 +12,14 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import groupby
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 from torch.nn.functional import silu
 
 from dise_adapters.checkpoint.files import one_line
-from dise_adapters.checkpoint.gguf import gguf_file
-from dise_adapters.checkpoint.weights import stored_weights
 from dise_adapters.local.decoder.layer import Traits
 from dise_adapters.local.decoder.own import DecoderParts, Rotation
 from dise_adapters.local.loading.quiet import counting
@@ -33,6 +27,7 @@ from dise_adapters.local.loading.weighing import refuse_not_finite
 from dise_core import ModelError
 
 if TYPE_CHECKING:
+    from dise_adapters.checkpoint.weights import WeightSource
     from dise_adapters.families.family import Checkpoint, ConfigFields
 
 SETTINGS = frozenset(
@@ -44,7 +39,7 @@ SETTINGS = frozenset(
 
 CLASSES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 
-DTYPES = ("F32", "BF16", "F16")
+DTYPES = ("F32", "BF16", "F16", "packed")
 
 EMBEDDING, NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 
@@ -56,13 +51,13 @@ Shapes = dict[str, tuple[int, ...]]
 class StoredDecoder:
     """A decoder whose weights are read from its files when they are asked for.
 
-    places: the file of each weight, and its name there. count: is told how many numbers were read.
+    names: of each weight in its file. count: is told how many numbers were read.
     """
 
-    folder: Path
+    source: WeightSource
     settings: ConfigFields
     shapes: Shapes
-    places: Mapping[str, tuple[Path, str]]
+    names: Mapping[str, str]
     device: torch.device
     dtype: torch.dtype
     count: Callable[[int], None]
@@ -102,19 +97,14 @@ class StoredDecoder:
         files that cannot be read.
         """
         give_back_freed_memory()
-        weights: dict[str, Tensor] = {}
+        weights, ours = dict[str, Tensor](), {self.names[name]: name for name in names}
         try:
-            ordered = sorted(names, key=lambda name: self.places[name][0])
-            for path, some in groupby(ordered, key=lambda name: self.places[name][0]):
-                file: Any
-                with _opened(path, self.device) as file:
-                    for name in some:
-                        stored = file.get_tensor(self.places[name][1])
-                        weights[name] = stored.to(self.device, self.dtype, copy=True)
-                        self.count(stored.numel())
+            for name, stored in self.source.read(ours, self.device):
+                weights[ours[name]] = stored.to(self.device, self.dtype, copy=True)
+                self.count(stored.numel())
         except Exception as error:
-            raise ModelError(f"cannot load {self.folder}: {one_line(error)}") from error
-        refuse_not_finite(self.folder, weights.items())
+            raise ModelError(f"cannot load {self.source.folder}: {one_line(error)}") from error
+        refuse_not_finite(self.source.folder, weights.items())
         return weights
 
 
@@ -126,35 +116,26 @@ def stored_decoder(
 
     Raises CheckpointError for files that cannot be right.
     """
-    family, settings, folder = checkpoint.family, checkpoint.settings or {}, checkpoint.folder
+    family, settings = checkpoint.family, checkpoint.settings or {}
     is_plain = settings and not (family.split or family.head)
     if family.model_class not in CLASSES or not is_plain or not SETTINGS.issuperset(settings):
         return None
-    stored = stored_weights(folder, checkpoint.gguf_file)
-    names = {name: _renamed(name, family.key_mapping) for name in stored}
-    places = {names[name]: (weight.path, name) for name, weight in stored.items()}
-    stored_shapes = {names[name]: weight.shape for name, weight in stored.items()}
+    stored = checkpoint.weights.stored
+    names = {_renamed(name, family.key_mapping): name for name in stored}
     is_tied = settings["tie_word_embeddings"]
-    if is_tied and HEAD not in stored_shapes and EMBEDDING in stored_shapes:
-        stored_shapes[HEAD], places[HEAD] = stored_shapes[EMBEDDING], places[EMBEDDING]
-    elif is_tied or len(stored_shapes) < len(names):
+    if is_tied and HEAD not in names and EMBEDDING in names:
+        names[HEAD] = names[EMBEDDING]
+    elif is_tied or len(names) < len(stored):
         return None
-    has_layers = settings["num_hidden_layers"] <= len(stored_shapes)
+    has_layers = settings["num_hidden_layers"] <= len(names)
     if not has_layers or any(weight.dtype not in DTYPES for weight in stored.values()):
         return None
     shapes = _shapes(settings, family.model_class)
-    if stored_shapes != shapes:
+    if {name: stored[there].shape for name, there in names.items()} != shapes:
         return None
     num_read = {name: shape for name, shape in shapes.items() if not (is_tied and name == HEAD)}
     count = counting(sum(map(math.prod, num_read.values())), checkpoint.told)
-    return StoredDecoder(folder, settings, shapes, places, device, dtype, count)
-
-
-def _opened(path: Path, device: torch.device) -> AbstractContextManager[Any]:
-    if path.suffix == ".gguf":
-        return nullcontext(gguf_file(path))
-    opened: AbstractContextManager[Any] = safe_open(path, framework="pt", device=str(device))
-    return opened
+    return StoredDecoder(checkpoint.weights, settings, shapes, names, device, dtype, count)
 
 
 def _head_dim(settings: ConfigFields) -> int:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from dise_adapters.checkpoint.hub import model_folder, read_config
+from dise_adapters.checkpoint.hub import ModelFiles, model_folder
 from dise_adapters.families.causal import CAUSAL
 from dise_adapters.predictor import catalog_for, predictor_of
 from dise_adapters.vllm.families import predictor_for, refuse_unrunnable
@@ -89,8 +89,8 @@ def _family_predictor(server: NamedServer, config: EngineConfig) -> MaskPredicto
     from dise_adapters.vllm.server.remote import ServerJudgeReader, ServerReader
 
     name, connection, served, folder = server
-    fields = read_config(str(folder)) or {}
-    catalog = catalog_for(config)
+    files, catalog = ModelFiles.within(folder), catalog_for(config)
+    fields = files.fields
     predictor = predictor_for(catalog, fields, str(folder)) or predictor_of(CAUSAL)
     names = (name, str(folder.absolute()))
     attention = predictor.family.attention_of(fields, names, config.block_size)
@@ -99,4 +99,4 @@ def _family_predictor(server: NamedServer, config: EngineConfig) -> MaskPredicto
     reader: Reader = ServerJudgeReader(connection, served.id)
     if settings is not None:
         reader = ServerReader(connection, served.id, settings["vocab_size"])
-    return predictor(folder, name, config, reader)
+    return predictor(files, name, config, reader)

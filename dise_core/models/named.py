@@ -1,0 +1,41 @@
+"""What a model is called, and what was found under that name."""
+
+from collections.abc import Callable, Hashable
+from typing import Any, Self, TypeVar
+
+from dise_core.errors import DiseError
+
+T = TypeVar("T")
+
+
+class ModelName(str):
+    """A model's name, folder or hub id with what adapters found under it, which is looked up once:
+    whoever loads a model hands it from one adapter to the next, and then drops it.
+    """
+
+    def __init__(self, _: str) -> None:
+        self._found: dict[Hashable, Any] = {}
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str]]:
+        return type(self), (str(self),)  # other processes look for themselves
+
+    @classmethod
+    def of(cls, name: str) -> "ModelName":
+        """Return the name itself where it already is one."""
+        return name if isinstance(name, cls) else cls(name)
+
+    def once(self, look: Callable[..., T], *given: Hashable) -> T:
+        """Return what `look` returns of the name and what is given, or raise its DiseError; it is
+        called for the first of those who ask.
+        """
+        key = (look, *given)
+        if key not in self._found:
+            try:
+                self._found[key] = look(str(self), *given)
+            except DiseError as error:
+                self._found[key] = error
+        found = self._found[key]
+        if isinstance(found, DiseError):
+            raise found
+        result: T = found
+        return result
