@@ -10,7 +10,7 @@ def dise_commands() -> dict[str, str]:
     """Return the verbs of experiments."""
     return {
         "calibrate": "dise_eval.cli.calibrate:calibrate",
-        "eval": "dise_eval.cli.revision:app",
+        "eval": "dise_eval.cli.compare:app",
         "analyze": "dise_eval.cli.analyze:app",
     }
 

@@ -15,20 +15,6 @@ NO_REPORT: Reasons = {"logprobs": "experiments look at scores, not at a report o
 
 SAMPLED: Reasons = {**NAMED_BY_SCORE, **NO_REPORT, "best_of": "all n answers are kept and compared"}
 
-LENGTH: Reasons = {
-    **NO_REPORT,
-    **dict.fromkeys(("length", "length_settings"), "the length controllers are what is compared"),
-    "max_tokens": "--base-length names several",
-    **dict.fromkeys(("n", "best_of", "stop_at"), "each controller writes one answer"),
-}
-
-REVISION: Reasons = {
-    **NO_REPORT,
-    **dict.fromkeys(("length", "length_settings"), "length controllers are compared"),
-    **dict.fromkeys(("tokens_per_step", "steps"), "--rate names several"),
-    **dict.fromkeys(("n", "best_of", "stop_at"), "--num-answers names several"),
-}
-
 PROBED: Reasons = {
     **NO_REPORT,
     **dict.fromkeys(("scorer", "selector", "scorer_settings"), "texts are probed, not scored"),

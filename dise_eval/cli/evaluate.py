@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -61,8 +59,6 @@ CHOICE_SCORES = (
 """The same for candidates, beside DiSE over the positions that the paper chose for the data set."""
 
 MODES = ("robust", "d1")
-
-BASES = (128, 256, 512)
 
 DATA = options.Own(
     dataset=option(
@@ -214,71 +210,6 @@ def likelihood(*, parts: options.Parts) -> None:
     finish(experiment, parts.run, "choosing:likelihood")
 
 
-LENGTH_SAMPLING = options.FieldOptions(SamplingParams, doors.LENGTH, seed=0)
-CONTROLLED = options.Own(
-    base_length=option(
-        list[int] | None,
-        "Base lengths L; may be repeated. [default: those of 128 256 512 that fit the model]",
-    ),
-    patience=option(list[int] | None, "K of DiSE-flexible; may be repeated. [default: 2 3 4]"),
-    mask_size=option(list[int] | None, "D of DiSE-flexible; may be repeated. [default: 20]"),
-    max_iterations=option(int, "M_max of DiSE-flexible.", 10),
-    daedal=option(bool, "Compare with DAEDAL.", True),
-)
-
-
-@options.verb(**COMPARED, controlled=CONTROLLED, graded=GRADED, sampling=LENGTH_SAMPLING)
-def length(*, parts: options.Parts) -> None:
-    """What do length controllers solve, and what do they cost?"""
-    from dise_eval.experiments.variants import Lengths, Variant
-
-    llm, problems = load(parts, parts.sampling["seed"] or 0, parts.graded["grader"])
-    controlled, variants = parts.controlled, dict[str, Variant]()
-    most = controlled["max_iterations"]
-
-    def add(way: str, beside: Variant | None = None, **fields: Any) -> Variant:
-        params = SamplingParams(**parts.sampling, logprobs=None, **fields)
-        return variants.setdefault(way, Variant(way, params, beside=beside))
-
-    for base in controlled["base_length"] or fitting_bases(llm, problems, most):
-        add(f"fixed, {base}", max_tokens=base, length="fixed")
-        longest = add(f"fixed, {base + most}", max_tokens=base + most, length="fixed")
-        for k, d in itertools.product(
-            controlled["patience"] or (2, 3, 4), controlled["mask_size"] or (20,)
-        ):
-            settings = {"patience": k, "mask_size": d, "max_iterations": most}
-            way = f"dise-flexible from {base}, K = {k}, D = {d}"
-            add(way, longest, max_tokens=base, length="dise-flexible", length_settings=settings)
-        if controlled["daedal"]:
-            add(f"daedal from {base}", longest, max_tokens=base, length="daedal")
-    experiment = Lengths(llm, problems, list(variants.values()), mode_of(parts), most)
-    finish(experiment, parts.run, "variants:length")
-
-
-def fitting_bases(llm: LLM, loaded: ProblemSet, max_iterations: int) -> tuple[int, ...]:
-    """Return the paper's base lengths that the model has room for, naming the others on standard
-    error.
-
-    If none fits, returns all: the experiment then refuses them and says what would fit.
-    """
-    from dise_eval.experiments.experiments import prompt_lengths
-
-    longest = max(prompt_lengths(llm, loaded).values())
-    fitting = tuple(
-        base for base in BASES if longest + base + max_iterations <= llm.predictor.info.max_length
-    )
-    left_out = [str(base) for base in BASES if base not in fitting]
-    if fitting and left_out:
-        print(
-            f"dise: base length {' and '.join(left_out)} left out: with the longest prompt, "
-            f"{longest} tokens, and "
-            f"--max-iterations {max_iterations} it is longer than the model's limit of "
-            f"{llm.predictor.info.max_length} tokens",
-            file=sys.stderr,
-        )
-    return fitting or BASES
-
-
 def finish(experiment: Experiment[RecordT], run: Fields, reporter: str) -> None:
     """Run the experiment, then write and print its report; reporter: "module:function"."""
     from dise_app.terminal.progress import progress_bar
@@ -309,7 +240,6 @@ VERBS = {
     "best-of-n": sampled("choosing:best_of_n", "What does choosing an answer by its score gain?"),
     "given": given,
     "likelihood": likelihood,
-    "length": length,
 }
 for name, function in VERBS.items():
     app.command(name, cls=GroupedCommand)(function)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic
 
 from dise_core import LLM, Plan, SamplingParams, ScoringParams, gather
+from dise_core.engine.engine import Outcome
 from dise_core.errors import InputError, TooLongError
 from dise_core.front.model_limits import fitted
 from dise_core.front.outputs import CompletionOutput
@@ -39,8 +41,6 @@ class Experiment(ABC, Generic[RecordT]):
     questions: ProblemSet
 
     kind: ClassVar[str] = "experiment"
-    is_timed: ClassVar[bool] = False
-    """Whether records hold the seconds that their plans took, which differ from run to run."""
 
     @property
     def items(self) -> Sequence[Any]:
@@ -70,14 +70,20 @@ class Experiment(ABC, Generic[RecordT]):
         """
         _ = self.grader
         for item in self.hardest():
-            plan = self.plan(item)
+            self.begin(item)
+
+    def begin(self, item: Any) -> None:
+        """Raise the InputError of an item that cannot run."""
+        with closing(self.plan(item)) as plan:
             try:
                 next(plan, None)
             except TooLongError as error:
                 problem = f"{item.id}: {error}. {self.remedy(item)}"
                 raise TooLongError(problem, error.parameter) from error
-            finally:
-                plan.close()
+
+    def outcomes(self, items: Iterable[Any]) -> Iterator[Outcome[RecordT]]:
+        """Run the plans of the items, as many at a time as the engine admits."""
+        return self.llm.engine.run(map(self.plan, items))
 
     def hardest(self) -> Sequence[Any]:
         """Return items such that every item can run if these can, the longest prompt first."""

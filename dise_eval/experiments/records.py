@@ -62,18 +62,17 @@ class GivenRecord(VerdictRecord):
     scores: dict[str, ScoreRecord]
 
 
-class VariantRecord(TypedDict):
-    """One answer to one question by one variant. is_revised: None without a reviser."""
+class WayRecord(TypedDict):
+    """One answer to one question in one way. is_revised: None without a reviser."""
 
     id: str
-    variant: str
+    way: str
     text: str
     is_correct: bool
     nfe: float
     num_tokens: int
     stopped_by: str | None
-    seconds: NotRequired[float]
-    is_revised: NotRequired[bool | None]
+    is_revised: bool | None
 
 
 class RanksRecord(TypedDict):

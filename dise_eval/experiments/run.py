@@ -41,9 +41,8 @@ def run(
         todo = [item for item in items if item.id not in journal.records]
         advance(len(items) - len(todo))
         _write_manifest(output, experiment)
-        for outcome in experiment.llm.engine.run(experiment.plan(item) for item in todo):
-            seconds = {"seconds": round(outcome.seconds, 4)} if experiment.is_timed else {}
-            journal.add({**outcome.unwrap(), **seconds})
+        for outcome in experiment.outcomes(todo):
+            journal.add(outcome.unwrap())
             advance(1)
         records = cast("list[RecordT]", [journal.records[item.id] for item in items])
         report(records)

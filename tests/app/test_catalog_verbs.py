@@ -117,7 +117,7 @@ DATA = ("--dataset", "countdown", "--output", "OUT", "--limit", "1")
         ("score", "--response", "1+2=3"),
         ("rank", "1+2=3", "--prompt", "1,2 -> 3"),
         ("serve", "--port", "0"),
-        *(("eval", name, *DATA) for name in ("uncertainty", "best-of-n", "length")),
+        *(("eval", name, *DATA) for name in ("uncertainty", "best-of-n")),
         ("eval", "likelihood", *DATA, "--dataset", "countdown-choice"),
         ("analyze", "ranks", *DATA),
     ],

@@ -78,6 +78,7 @@ LINES_ELSEWHERE = {
     ("evaluation.md", "--dataset gsm8k --model GSAI-ML"): HUB,
     ("evaluation.md", "dise-lm-eval --model dise"): HUB,
     ("results.md", "dise eval given"): JUDGE,
+    ("results.md", "masks-alone.json"): "needs a model of this repository's history",
     ("corpus.md", "--input"): CLUSTER,
     ("corpus.md", "dise check"): CLUSTER,
     ("vllm.md", "--engine vllm"): VLLM,
@@ -159,6 +160,7 @@ def test_a_line_of_a_page_runs(
     page: str, line: str, dise: Dise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
     (tmp_path / "countdown_cd3_test.jsonl").write_text('{"input": "83,18,75", "output": "10"}\n')
     row = {
         "Body": "",

@@ -35,6 +35,7 @@ EXPECTED: Mapping[str, tuple[type[Params], ...]] = {
     "dise rank": SCORE,
     "dise decide": (DecisionParams, EngineConfig, VllmOptions),
     "dise serve": (EngineConfig, VllmOptions),
+    "dise eval compare": (EngineConfig, VllmOptions),
     "dise eval given": (Scoring, EngineConfig, VllmOptions),
     "dise eval likelihood": (Scoring, Ending, EngineConfig, VllmOptions),
     "POST /v1/completions": (SamplingParams,),

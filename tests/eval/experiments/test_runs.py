@@ -149,19 +149,6 @@ def test_likelihood_reads_candidates_with_their_end_where_they_are_finished(
     assert "finished" in dise(*line).err
 
 
-def test_length_compares_controllers(dise: Dise, tmp_path: Path) -> None:
-    sizes = "--base-length 12 --patience 1 --max-iterations 3 --block-length 12 --limit 4"
-    line = f"eval length --dataset countdown-short {sizes} --output {tmp_path} --json"
-    run = dise(*line.split())
-    assert run.code == 0, run.err
-    figures = json.loads(run.out)["figures"]
-    flexible = "dise-flexible from 12, K = 1, D = 20"
-    assert list(figures) == ["fixed, 12", "fixed, 15", flexible, "daedal from 12"]
-    assert figures["fixed, 15"]["num_tokens"] == 15
-    assert all(row["seconds"] > 0 for row in figures.values())
-    assert (tmp_path / "length.png").exists()
-
-
 GIVEN = (
     ("18+75=93,93-83=10<answer>18+75-83</answer><|end|><|end|>", 16, True),
     ("83-75=8,8+18=26<answer>83-75+18</answer>", 16, False),

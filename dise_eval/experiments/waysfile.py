@@ -1,0 +1,133 @@
+"""The file of an experiment: a data set, and ways to answer it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, ValidationError
+
+from dise_app.files.texts import json_file
+from dise_core import InputError, SamplingParams
+from dise_core.errors import did_you_mean
+from dise_core.params.base import Name, Params, input_error
+from dise_core.params.marks import replaced
+from dise_core.records import Fields, Record
+
+FIXED: Record = {"logprobs": None, "seed": 0}
+"""What ways leave unsaid: answers repeat, and scores are looked at, not a report on each token."""
+
+
+class WayParams(SamplingParams):
+    """The options of a request, of the answers of one way."""
+
+    model: Name | None = None
+    """The model that writes, instead of the file's."""
+    beside: Name | None = None
+    """The way that this one is compared with, instead of the file's baseline."""
+
+    @property
+    def sampling(self) -> SamplingParams:
+        fields = set(SamplingParams.model_fields)
+        return SamplingParams(**self.model_dump(include=fields, exclude_unset=True))
+
+
+class WaysFile(Params):
+    """A data set, and ways to answer its questions."""
+
+    dataset: Name | None = None
+    """A data set's name, or a file of your own."""
+    data: Path | None = None
+    """A local file of the data set."""
+    limit: Annotated[int, Field(ge=1)] | None = None
+    """Take the first so many questions."""
+    model: Name = "countdown"
+    """The model that writes."""
+    judge: Name | None = None
+    """An auto-regressive model for the scorers that ask one."""
+    grader: Name = "robust"
+    """How answers are graded."""
+    baseline: Name | None = None
+    """The way that the others are compared with; the first one, if not set."""
+    shared: Record = Field(default_factory=dict)
+    """The options of every way that does not set them."""
+    ways: Annotated[dict[Name, Record], Field(max_length=256)] = Field(default_factory=dict)
+    """The options of each way, by its name."""
+
+    @classmethod
+    def load(cls, path: Path, instead: Fields) -> Self:
+        """Return what the file holds. instead: of its fields. Raises InputError for another file,
+        and for one without a data set or without ways.
+        """
+        content = json_file(path)
+        if not isinstance(content, dict):
+            raise InputError(
+                f'{path} must hold an object like {{"dataset": "countdown-short", "ways": '
+                f'{{"a name": {{"tokens_per_step": 1}}}}}}, not {content!r:.40}.',
+                "ways",
+            )
+        try:
+            file = cls.model_validate({**content, **instead})
+        except ValidationError as error:
+            raise input_error(error, str(path), cls.model_fields) from error
+        if file.dataset is None:
+            raise InputError(
+                f'{path} names no data set: give it a "dataset", for example "countdown-short", '
+                "or name one with --dataset.",
+                "dataset",
+            )
+        if not file.ways:
+            raise InputError(
+                f'{path} names no ways: give it "ways", an object with the options of a request '
+                "under each name.",
+                "ways",
+            )
+        return file
+
+    def params_of(self, name: str) -> WayParams:
+        """Return the options of a way. Raises InputError, which names it, for wrong ones."""
+        own = self.ways[name]
+        dropped = {
+            other
+            for option, value in own.items()
+            for other in replaced(WayParams, option, value != self.shared.get(option))
+        }
+        shared = {option: self.shared[option] for option in self.shared.keys() - dropped}
+        try:
+            return WayParams(**{**FIXED, **shared, **own})
+        except InputError as error:
+            raise InputError(
+                f"The way {name!r} cannot be used: {error}", error.parameter
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to write an answer. model: None for the experiment's. beside: the name of the way that
+    it is compared with; None for the baseline.
+    """
+
+    name: str
+    params: SamplingParams
+    model: str | None = None
+    beside: str | None = None
+
+
+def ways_of(file: WaysFile) -> list[Way]:
+    """Return the ways of a file. Raises InputError for wrong options, and for an unknown way to
+    compare with.
+    """
+    baseline = file.baseline or next(iter(file.ways))
+    ways = list[Way]()
+    for name in file.ways:
+        params = file.params_of(name)
+        beside = params.beside or baseline
+        if beside not in file.ways:
+            raise InputError(
+                f"The way {name!r} cannot be compared with {beside!r}, which is no way of the "
+                f"file{did_you_mean(beside, file.ways)}",
+                "beside" if params.beside else "baseline",
+            )
+        ways.append(Way(name, params.sampling, params.model, None if beside == name else beside))
+    return ways
