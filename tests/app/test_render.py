@@ -9,13 +9,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from dise_app.terminal.render import (
-    coloured,
-    empty_text,
-    score_text,
-    show_answer,
-    show_legend,
-)
+from dise_app.terminal.render import coloured, empty_text, score_text, show_answer, show_legend
 from dise_app.terminal.styles import shade
 from dise_core import CompletionOutput, RequestOutput, RevisedToken, Revision, Score, Token, Usage
 from dise_core.history import Writing
