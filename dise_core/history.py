@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from dise_core.arrays import Floats, Ids, LogProbs
+from dise_core.arrays import Floats, Ids, LogProbs, Mask
 
 UNKNOWN = -1
 """The step of a token that no denoising step committed."""
@@ -16,24 +16,28 @@ UNKNOWN = -1
 class Writing:
     """How a text was written; a denoiser fills it in. ids: int64 [N], the text. logprobs: float32
     [N], the log-probability in nats that each token had, untempered, in the pass that committed it,
-    under a constraint among the tokens that some valid text has there, and 0 for a forced one;
-    NaN for one that was not chosen: the prompt's, say. steps: int64 [N], the denoising step of the
-    commit, else -1. confidences: float64 [N] by kind, those of the model's distribution in the pass
-    that committed each token, of the kinds that were asked for; NaN for one that was not chosen.
-    seen: the same of the step under way, at the positions that it reads.
+    under a constraint among the tokens that some valid text has there; NaN where nothing is told.
+    steps: int64 [N], the denoising step of the commit, -1 for a token that is given: the prompt's,
+    say. forced: bool [N], whether a constraint left no other token, so that 0 is told of it, or
+    NaN where the model cannot tell what a constraint allows. confidences: float64 [N] by kind,
+    those of the model's distribution in the pass that committed each token, of the kinds that were
+    asked for; NaN for one that was not chosen. seen: the same of the step under way, at the
+    positions that it reads.
     """
 
     ids: Ids
     logprobs: LogProbs
     steps: Ids
+    forced: Mask
     confidences: dict[str, Floats] = field(default_factory=dict)
     seen: dict[str, Floats] = field(default_factory=dict)
 
     @classmethod
     def of(cls, ids: Ids) -> Self:
         """Return the writing of a text that is given, int64 [N], with a copy of it."""
-        unknown = np.full(len(ids), np.nan, np.float32)
-        return cls(ids.copy(), unknown, np.full(len(ids), UNKNOWN))
+        count = len(ids)
+        logprobs, steps = np.full(count, np.nan, np.float32), np.full(count, UNKNOWN)
+        return cls(ids.copy(), logprobs, steps, np.zeros(count, np.bool_))
 
     def see(self, positions: Ids, confidences: Mapping[str, Floats]) -> None:
         """Keep what a step is told at positions, [M] each by kind, until its commit."""
@@ -49,12 +53,18 @@ class Writing:
             self.confidences.setdefault(kind, np.full(len(self.ids), np.nan))
             self.confidences[kind][positions] = seen[positions]
 
+    def force(self, span: slice, is_forced: Mask, is_told: bool) -> None:
+        """Note where in a span a constraint left no other token; is_told: and that it was sure."""
+        self.forced[span] = is_forced
+        self.logprobs[span][is_forced] = 0.0 if is_told else np.nan
+
     def moved(self, ids: Ids, old: Ids, new: Ids) -> Self:
         """Return the writing of another text, int64 [M], whose tokens at the positions `new` are
         those that stand at `old` here, int64 [K] each; the others are given.
         """
         other = self.of(ids)
         other.logprobs[new], other.steps[new] = self.logprobs[old], self.steps[old]
+        other.forced[new] = self.forced[old]
         for kind, values in self.confidences.items():
             other.confidences[kind] = _spread(values[old], new, len(ids))
         return other

@@ -130,9 +130,8 @@ class Denoiser(Sampler):
         text = replace(canvas, ids=draft.ids.copy(), writing=draft.writing)
         if self.constraint is not None:
             response = slice(prompt_length, draft.stop)
-            is_forced = self.constraint.tokens.is_forced(draft.ids[response])
-            told = 0.0 if self.constraint.is_told else np.nan
-            draft.writing.logprobs[response][is_forced] = told
+            is_forced = self.constraint.is_forced(draft.ids[response])
+            draft.writing.force(response, is_forced, self.constraint.is_told)
         # A response that something follows keeps its length.
         num_kept = draft.stop + canvas.suffix_length
         return text if num_kept == len(text) else text.at(np.arange(num_kept))

@@ -135,10 +135,11 @@ def test_the_probability_of_being_right_stands_above_the_score(
 
 
 def test_what_was_known_as_it_was_written_stands_beside_the_score() -> None:
-    writing = Writing(np.array([3, 4]), np.log([np.nan, 0.25]), np.array([-1, 0]))
+    writing = Writing.of(np.array([3, 9]))
+    writing.commit(0, np.array([1]), np.array([4]), np.log([0.25]))
     output = replace(output_of(token("a")), writing=writing)
     assert "; written 25.0% (dise" in shown(output)
-    assert output.written == pytest.approx(np.log(0.25))
+    assert output.written == pytest.approx(np.log(0.25), abs=1e-6)
     assert "written" not in shown(replace(output, scorer="written")).partition("(")[0]
     assert "written" not in shown(replace(output, writing=None))
 

@@ -47,12 +47,14 @@ def writings(draw: Any) -> Writing:
         chosen = np.flatnonzero(np.array(draw(draws))[here] == 0)
         logprobs = np.full(len(chosen), -float(step), np.float32)
         writing.commit(step, here[chosen], candidates[chosen], logprobs)
+    is_forced = np.array(draw(draws)) == 0
+    writing.force(slice(0, len(text)), is_forced, is_told=draw(st.booleans()))
     return writing
 
 
 def columns(writing: Writing) -> np.ndarray:
     """All that it tells, a row for each token."""
-    told = writing.logprobs, writing.steps, writing.confidence("margin")
+    told = writing.logprobs, writing.steps, writing.forced, writing.confidence("margin")
     return np.array(told, np.float64).T
 
 

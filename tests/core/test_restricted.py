@@ -153,6 +153,8 @@ def test_written_is_told_among_what_some_valid_text_has_given_all_that_is_writte
         row = shares(toy, read)[0]
         value = math.log(row[own[index]] / sum(row[token] for token in allowed))
         assert writing.logprobs[position] == pytest.approx(value, abs=2e-6)
+        assert writing.forced[position] == naive.is_certain(own, index)
+    assert not writing.forced[: len(PROMPT)].any()
 
 
 @pytest.mark.parametrize("scorer", ["dise", "written", "shadow", "interleaved"])
