@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from dise_core.engine.caller import Caller
 from dise_core.engine.engine import Engine
 from dise_core.engine.request import Request, failure
-from dise_core.errors import ClosedError, DiseError, InputError, OverloadedError, PlanError
+from dise_core.errors import ClosedError, DiseError, OverloadedError, PlanError
 from dise_core.plans.plan import Plan
 from dise_core.plans.reading import Read
 
@@ -29,9 +29,8 @@ class _Ticket:
     request: Request
     future: Future[Any]
     watch: Watch | None
-    begun: float = 0.0
+    is_starting: bool = False
     is_started: bool = False
-    is_given_up: bool = False
     seen: Sequence[Read] = field(default=())
 
     def show(self) -> None:
@@ -74,26 +73,18 @@ GATHER_SECONDS = 0.2
 """The longest that the first of several requests waits for those that are just starting."""
 
 NUM_STARTERS = 2
-"""Threads in which plans start."""
-
-START_SECONDS = 30.0
-"""How long a plan may take to start."""
-
-MOST_STUCK = 16
-"""Threads that may be left behind, each with a start that has been given up and has not ended."""
+"""Threads in which plans start: a start that takes long leaves others to the next requests."""
 
 LOOK_SECONDS = 1.0
-"""How often to look for late starts while nothing runs. Twice that is the most that counts between
-two looks: the whole process may have been stopped.
-"""
+"""How often to look for the cancelled while nothing runs and some wait."""
 
 
 class AsyncEngine:
     """Runs plans in one thread; at most `max_waiting` queue. Callers take turns, and the requests
     of one caller are first come, first served.
 
-    Plans start, that is read their prompts, in threads of their own, so that a long one delays
-    nobody. Cancelling a future ends its request before the next pass. Methods are thread-safe.
+    Plans start, that is read their prompts, in threads of their own, so that a long one delays no
+    pass. Cancelling a future ends its request before the next pass. Methods are thread-safe.
     """
 
     def __init__(self, load: Callable[[], Engine], max_waiting: int = 1024) -> None:
@@ -111,10 +102,8 @@ class AsyncEngine:
         self._is_aborting = False
         self._num_cut_off = 0
         self._step_seconds = 0.0
-        self._looked = self._awake = 0.0
         self._death: DiseError | None = None
         self._to_start: SimpleQueue[_Ticket | None] = SimpleQueue()
-        self._starting: list[_Ticket] = []
         loaded: Future[Engine] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(load, loaded), name="dise-engine", daemon=True
@@ -122,7 +111,9 @@ class AsyncEngine:
         self._thread.start()
         self._engine: Engine | None = loaded.result()
         for _ in range(NUM_STARTERS):
-            self._add_starter()
+            # A daemon: for the threads of a ThreadPoolExecutor Python waits before the process
+            # ends, and a start may never end.
+            threading.Thread(target=self._start_plans, name="dise-start", daemon=True).start()
 
     @property
     def num_running(self) -> int:
@@ -205,51 +196,23 @@ class AsyncEngine:
                 self._fail_running(PlanError(f"the engine failed: {failure(error)}"))
             self._step_seconds = time.monotonic() - begun
             self._leave()
-            self._give_up_late_starts()
-
-    def _add_starter(self) -> None:
-        # A daemon: for the threads of a ThreadPoolExecutor Python waits before the process ends,
-        # and a start may never end.
-        threading.Thread(target=self._start_plans, name="dise-start", daemon=True).start()
 
     def _start_plans(self) -> None:
-        """Start plans in their order, until one is given up: then a new thread stands in."""
+        """Start plans in their order. One that ends as it starts needs no turn."""
         while (ticket := self._to_start.get()) is not None:
             with self._changed:
-                ticket.begun = self._awake
-                self._starting.append(ticket)
-            if not ticket.future.cancelled():
+                ticket.is_starting = not ticket.future.cancelled()
+            if ticket.is_starting:
                 ticket.request.start()
             with self._changed:
-                self._starting.remove(ticket)
-                ticket.is_started = True
-                # A plan that ends as it starts needs no turn.
+                ticket.is_starting, ticket.is_started = False, True
                 is_over = ticket.request.is_finished and ticket in self._waiting
                 if is_over:
                     self._waiting.remove(ticket)
                 self._changed.notify()
             if is_over:
                 ticket.settle()
-            if ticket.is_given_up:
-                return
             del ticket  # it would live until the next one comes
-
-    def _give_up_late_starts(self) -> None:
-        with self._changed:
-            last, self._looked = self._looked, time.monotonic()
-            self._awake += min(self._looked - last, 2 * LOOK_SECONDS)
-            until = self._awake - START_SECONDS
-            hopeful = [ticket for ticket in self._starting if not ticket.is_given_up]
-            room = MOST_STUCK - (len(self._starting) - len(hopeful))
-            late = [ticket for ticket in hopeful if ticket.begun < until][:room]
-            for ticket in late:
-                ticket.is_given_up = True
-                if ticket in self._waiting:
-                    self._waiting.remove(ticket)
-                self._add_starter()
-        problem = f"reading the prompt took longer than {START_SECONDS:g} s; shorten it"
-        for ticket in late:
-            ticket.fail(InputError(problem))
 
     def _admit(self, max_running: int) -> bool:
         """Wait for work and admit what there is room for; False once closing with nothing left."""
@@ -258,7 +221,6 @@ class AsyncEngine:
                 if self._is_closing and not self._waiting:
                     return False
                 self._changed.wait(LOOK_SECONDS if self._waiting else None)
-                self._give_up_late_starts()
                 for cancelled in self._forget_cancelled():
                     cancelled.drop()
             if not self._running:
@@ -290,8 +252,8 @@ class AsyncEngine:
         cancelled: list[_Ticket] = []
         waiting, self._waiting = self._waiting, deque()
         for ticket in waiting:
-            is_over = ticket.future.cancelled() and ticket not in self._starting
-            (cancelled if is_over else self._waiting).append(ticket)
+            is_gone = ticket.future.cancelled() and not ticket.is_starting
+            (cancelled if is_gone else self._waiting).append(ticket)
         return cancelled
 
     def _started(self) -> list[_Ticket]:

@@ -387,15 +387,15 @@ def test_the_cancelled_behind_slow_starts_are_forgotten() -> None:
     assert engine.close() == 0
 
 
-def test_no_start_is_late_because_the_process_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(async_engine, "LOOK_SECONDS", 0.01)
+def test_a_start_that_does_not_end_holds_up_no_other_request_and_no_closing() -> None:
     engine = AsyncEngine(lambda: Engine({"target": ToyPredictor()}, EngineConfig()))
-    begun, may_ask = threading.Event(), threading.Event()
-    starting = engine.submit(asking_after(may_ask, begun))
+    begun, never, at_once = (threading.Event() for _ in range(3))
+    at_once.set()
+    stuck = engine.submit(asking_after(never, begun))
     assert begun.wait(60)
-    now = time.monotonic
-    monkeypatch.setattr(time, "monotonic", lambda: now() + 3600)
-    time.sleep(0.1)  # enough to look for late starts
-    may_ask.set()
-    assert starting.result(60)[0] == "done"
-    assert engine.close() == 0
+    others = [engine.submit(asking_after(at_once)) for _ in range(5)]
+    assert {other.result(60)[0] for other in others} == {"done"}
+    assert engine.close(grace=0) == 1
+    with pytest.raises(ClosedError, match="shut down before the request was done"):
+        stuck.result(0)
+    never.set()

@@ -1,10 +1,9 @@
 """Tokenizers and chat templates: what is broken is refused in one line, and no template runs code
-of its own or holds anybody up.
+of its own.
 """
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ import pytest
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
 from dise_adapters.embedded import CountdownPredictor
 from dise_adapters.embedded.tokenizer import ShippedTokenizer
-from dise_core import AsyncLLM, SamplingParams
-from dise_core.engine import async_engine
 from dise_core.errors import CheckpointError, InputError
 from tests.hostile.bounds import bounded
 from tests.hostile.checkpoints import edit, one_line
@@ -123,24 +120,3 @@ def test_a_template_that_reaches_for_the_environment_is_refused(
     monkeypatch.setenv("DISE_API_KEY", "the-servers-key")
     with one_line(r"chat template refuses the conversation: .*is unsafe"):
         pytest.fail(with_template(escape, tokenizer_class).chat_text(CHAT))
-
-
-def test_a_template_that_takes_too_long_is_given_up_and_holds_up_nobody(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(async_engine, "START_SECONDS", 0.2)
-    monkeypatch.setattr(async_engine, "LOOK_SECONDS", 0.05)
-    long = "{% for i in range(3000) %}{% for j in range(9999) %}{% endfor %}{% endfor %}"
-
-    async def ask() -> None:
-        async with AsyncLLM("countdown") as llm:
-            kept = llm.predictor.tokenizer
-            llm.predictor.tokenizer = with_template(long)
-            params = SamplingParams(max_tokens=8)
-            with pytest.raises(InputError, match=r"longer than 0\.2 s"):
-                await llm.chat(CHAT, params)
-            monkeypatch.undo()
-            llm.predictor.tokenizer = kept
-            assert await llm.chat(CHAT, params)
-
-    asyncio.run(ask())
