@@ -78,21 +78,24 @@ def _read_text(text: SlotText, info: ModelInfo) -> Plan[list[SlotReading]]:
         starts = [text.slots[slot].start for slot in dict(row.labels)]
         reads.append(row.read(positions, TokenLogProbs(np.array(targets, np.int64))))
         reads.append(row.read(starts, TopLogProbs(1)))
-    readings = yield reads
+    readings = iter((yield reads))
     logprobs, likeliest = dict[SlotLabel, list[float]](), dict[int, int]()
-    for row, tokens, tops in zip(rows, readings[::2], readings[1::2], strict=True):
-        numbers = iter(tokens.logprobs.tolist())
+    for row in rows:
+        numbers = iter(next(readings).logprobs.tolist())
         for slot, label in row.labels:
             logprobs[slot, label] = [*islice(numbers, len(text.slots[slot].labels[label]))]
-        likeliest |= zip(dict(row.labels), tops.token_ids[:, 0].tolist(), strict=True)
-    found = list[SlotReading]()
-    for index, its in enumerate(text.slots):
-        each = [logprobs[index, label] for label in range(len(its.labels))]
-        firsts = {ids[0]: own[0] for ids, own in zip(its.labels, each, strict=True)}
+        first_ids = next(readings).token_ids[:, 0].tolist()
+        likeliest |= zip(dict(row.labels), first_ids, strict=True)
+    slot_readings = list[SlotReading]()
+    for index, slot_text in enumerate(text.slots):
+        firsts, means = dict[int, float](), list[float]()
+        for label, ids in enumerate(slot_text.labels):
+            values = logprobs[index, label]
+            firsts[ids[0]] = values[0]
+            means.append(sum(values) / len(values))
         mass = min(1.0, float(np.exp([*firsts.values()]).sum()))
-        means = np.array([sum(own) / len(own) for own in each])
-        found.append(SlotReading(means, mass, likeliest[index] in firsts))
-    return found
+        slot_readings.append(SlotReading(np.array(means), mass, likeliest[index] in firsts))
+    return slot_readings
 
 
 def _rows(text: SlotText, info: ModelInfo) -> list[_Row]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from operator import methodcaller
-from typing import ClassVar, TypeVar
+from typing import ClassVar, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -75,20 +75,26 @@ def remembering(plan: Plan[T], memory: Memory) -> Plan[T]:
 
 def _readings(reads: Sequence[Read], memory: Memory) -> Plan[list[Reading]]:
     known = [_known(read, memory) for read in reads]
-    missing = [
-        index for index, values in enumerate(known) if values is None or np.isnan(values).any()
-    ]
-    hint = _hint([(reads[index], known[index]) for index in missing], memory)
-    gaps = [_gaps(reads[index], known[index], hint) for index in missing]
-    readings = dict(zip(missing, (yield gaps) if gaps else [], strict=True))
-    for read, reading in zip(gaps, readings.values(), strict=True):
-        memory.note(read, reading)
-    return [
-        readings[index]
-        if values is None or (hint is None and index in readings)
-        else _filled(read, values, readings.get(index))
-        for index, (read, values) in enumerate(zip(reads, known, strict=True))
-    ]
+    pairs = list(zip(reads, known, strict=True))
+    missing = [(read, values) for read, values in pairs if not _is_whole(values)]
+    hint = _hint(missing, memory)
+    gaps = [_gaps(read, values, hint) for read, values in missing]
+    answers = zip(gaps, (yield gaps) if gaps else [], strict=True)
+    readings = list[Reading]()
+    for read, values in pairs:
+        if _is_whole(values):
+            readings.append(Reading(read.token_ids[read.positions], values, share=0.0))
+            continue
+        gap, answer = next(answers)
+        memory.note(gap, answer)
+        if values is not None and hint is not None:
+            answer = _filled(read, values, answer)
+        readings.append(answer)
+    return readings
+
+
+def _is_whole(known: LogProbs | None) -> TypeGuard[LogProbs]:
+    return known is not None and not np.isnan(known).any()
 
 
 def _known(read: Read, memory: Memory) -> LogProbs | None:
@@ -124,9 +130,7 @@ def _gaps(read: Read, known: LogProbs | None, hint: CacheHint | None) -> Read:
     return Read(read.token_ids, positions, readout, cache=hint)
 
 
-def _filled(read: Read, known: LogProbs, gaps: Reading | None) -> Reading:
-    own, is_known = read.token_ids[read.positions], ~np.isnan(known)
-    if gaps is None:
-        return Reading(own, known, share=0.0, is_known=is_known)
-    known[~is_known] = gaps.logprobs
-    return Reading(own, known, share=gaps.share, is_exact=gaps.is_exact, is_known=is_known)
+def _filled(read: Read, known: LogProbs, gaps: Reading) -> Reading:
+    known[np.isnan(known)] = gaps.logprobs
+    own = read.token_ids[read.positions]
+    return Reading(own, known, share=gaps.share, is_exact=gaps.is_exact)

@@ -52,15 +52,16 @@ def contributions(labels: Labels, names: Sequence[str]) -> list[Record]:
         Resampled(float(value), np.array(again), len(members))
         for value, *again in zip(first, *others, strict=True)
     ]
-    every, alone = told[count], auroc(labels.scores.T, right)
+    weights, whole, without = told[:count], told[count], told[count + 1 :]
+    alone = auroc(labels.scores.T, right).tolist()
     return [
         {
             "score": name,
-            "weight": asdict(told[k].estimate),
-            "auroc": float(alone[k]),
-            "auroc_with": every.value,
-            "auroc_without": told[count + 1 + k].value,
-            "gain": asdict(every.minus(told[count + 1 + k]).estimate),
+            "weight": asdict(weight.estimate),
+            "auroc": own,
+            "auroc_with": whole.value,
+            "auroc_without": rest.value,
+            "gain": asdict(whole.minus(rest).estimate),
         }
-        for k, name in enumerate(names)
+        for name, weight, own, rest in zip(names, weights, alone, without, strict=True)
     ]
