@@ -20,7 +20,6 @@ from dise_core.writing.sampler import Sampler
 from dise_core.writing.schedule import Commit, Schedule
 
 NONE: Ids = np.zeros(0, np.int64)
-NOTHING = Reading.of_nothing()
 
 
 @dataclass(slots=True, eq=False)
@@ -104,46 +103,54 @@ class Filling:
 
     def _step(self, step: int, masked: Ids, commit: Commit, is_first: bool) -> Plan[bool]:
         """Return a plan of a step over masked positions; whether the text changed."""
-        sampler, read_positions = self.text.sampler, masked
+        sampler, positions = self.text.sampler, masked
         noise = sampler.noise.at_step(step)
         # Early exit judges all that is still masked, so a block's first step reads past it.
         looks_ahead = is_first and sampler.params.early_exit is not None
         if sampler.policy.edits:
-            read_positions = self.masks
+            positions = self.masks
         elif looks_ahead:
-            read_positions = self._masked(to_the_end=True)
-        reading = yield from self._read(noise, read_positions, is_first, not len(masked))
+            positions = self._masked(to_the_end=True)
+        reading = yield from self._read(noise, positions, is_first, not len(masked))
         if looks_ahead and self._is_over(reading):
-            self.text.writing.commit(step, read_positions, reading.token_ids, reading.logprobs)
+            self.text.writing.commit(step, positions, reading.token_ids, reading.logprobs)
             return True
-        candidates, others, drafts = reading, NOTHING, None
-        if read_positions is not masked:
-            is_masked = np.isin(read_positions, masked, assume_unique=True)
-            candidates, others = reading.at(is_masked), reading.at(~is_masked)
-            if sampler.policy.edits:
-                where = read_positions[~is_masked]
-                drafts = Drafts(where, self.text.ids[where], others.token_ids, others.confidences)
+        is_masked = np.isin(positions, masked, assume_unique=True)
+        candidates = reading.at(is_masked)
         state = UnmaskingStep(
-            masked, candidates.confidences, commit.quota, commit.share, noise, self.span[0], drafts
+            positions=masked,
+            confidences=candidates.confidences,
+            quota=commit.quota,
+            share=commit.share,
+            noise=noise,
+            block_start=self.span[0],
         )
-        return self._commit(step, state, candidates, others)
+        if not sampler.policy.edits:
+            return self._unmask(step, state, candidates)
+        others, places = reading.at(~is_masked), positions[~is_masked]
+        drafts = Drafts(places, self.text.ids[places], others.token_ids, others.confidences)
+        state = replace(state, drafts=drafts)
+        is_unmasked = self._unmask(step, state, candidates)
+        return self._edit(step, state, drafts, others) or is_unmasked
 
-    def _commit(
-        self, step: int, state: UnmaskingStep, candidates: Reading, others: Reading
-    ) -> bool:
-        """Write what the policy chooses of the candidates for masks, and of others for drafts."""
-        policy, writing, chosen = self.text.sampler.policy, self.text.writing, NONE
-        if len(state.positions):
-            chosen = checked_indices(policy, policy.choose(state), len(state.positions))
-            tokens, logprobs = candidates.token_ids[chosen], candidates.among[chosen]
-            writing.commit(step, state.positions[chosen], tokens, logprobs)
-        if (drafts := state.drafts) is None:
-            return len(chosen) > 0
+    def _unmask(self, step: int, state: UnmaskingStep, candidates: Reading) -> bool:
+        """Write the candidates that the policy chooses for masks; whether there are any."""
+        policy = self.text.sampler.policy
+        if not len(state.positions):
+            return False
+        chosen = checked_indices(policy, policy.choose(state), len(state.positions))
+        places, tokens = state.positions[chosen], candidates.token_ids[chosen]
+        self.text.writing.commit(step, places, tokens, candidates.among[chosen])
+        return len(chosen) > 0
+
+    def _edit(self, step: int, state: UnmaskingStep, drafts: Drafts, others: Reading) -> bool:
+        """Write the candidates that the policy chooses for other tokens; whether any differs."""
+        policy = self.text.sampler.policy
         edited = checked_indices(policy, policy.edit(state), len(drafts.positions))
         is_other = edited[drafts.candidates[edited] != drafts.token_ids[edited]]
         places, tokens = drafts.positions[is_other], drafts.candidates[is_other]
-        writing.commit(step, places, tokens, others.logprobs[is_other])
-        return len(chosen) > 0 or len(is_other) > 0
+        self.text.writing.commit(step, places, tokens, others.logprobs[is_other])
+        return len(is_other) > 0
 
     def _read(self, noise: Noise, positions: Ids, is_first: bool, is_whole: bool) -> Plan[Reading]:
         """Return a plan of a step's candidates; under block-causal attention the pass tells unknown
