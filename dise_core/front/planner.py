@@ -31,6 +31,7 @@ from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.sequence import TokenSequence
 from dise_core.writing.denoise import Denoiser
 from dise_core.writing.generation import Generation
+from dise_core.writing.memory import memory_of
 from dise_core.writing.policy import UnmaskingPolicy
 from dise_core.writing.waves import in_waves
 from dise_core.writing.writer import Writer
@@ -220,6 +221,7 @@ class Planner:
                 recorded=kinds,
                 constraint=constraint,
                 suffix=prompt.suffix,
+                memory=memory_of(info, params, constraint is not None and constraint.is_told),
             )
             return writer.write(prompt.ids, denoiser, scorer)
 

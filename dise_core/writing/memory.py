@@ -8,9 +8,20 @@ from dise_core.arrays import Ids, LogProbs, num_shared
 from dise_core.blocks import BlockGrid
 from dise_core.models.completion import border_of, completed
 from dise_core.models.info import ModelInfo
+from dise_core.params.requests import SamplingParams
 from dise_core.plans.reading import CacheHint, CacheSlot, Read, Reading
 from dise_core.plans.readouts import TokenLogProbs
 from dise_core.scoring.memory import Memory, asks_own_tokens
+
+
+def memory_of(info: ModelInfo, params: SamplingParams, is_among_allowed: bool = False) -> Memory:
+    """Return what a request's passes over one response leave for later ones."""
+    if info.block_length is not None:
+        # A guided pass runs whole.
+        is_caching = params.cache != "none" and not params.cfg_scale
+        return FinishedBlocks(info, is_caching, is_among_allowed)
+    cache = params.cache
+    return StepCache(cache) if cache in ("prefix", "dual") else Memory()
 
 
 class StepCache(Memory):

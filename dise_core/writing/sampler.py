@@ -17,7 +17,6 @@ from dise_core.plans.reading import CacheHint, Canvas, Guidance, Read, Reading
 from dise_core.plans.readouts import Candidates, Confidence, Readout
 from dise_core.scoring.memory import Memory
 from dise_core.sequence import SpecialTokens
-from dise_core.writing.memory import FinishedBlocks, StepCache
 from dise_core.writing.policy import UnmaskingPolicy
 from dise_core.writing.schedule import Schedule, in_steps, in_time
 
@@ -28,7 +27,7 @@ class Sampler:
     written. sample: which of the request's responses it is. is_settled: see Canvas. is_revised:
     whether a reviser may change the response. most: the tokens that the text may grow to, if it is
     written more than once. recorded: the confidences that the text's Writing tells. suffix: what
-    follows the response, int64 [S]. memory: made here unless given; shared with the response's
+    follows the response, int64 [S]. memory: see `memory_of`; shared with the response's
     scorer.
     """
 
@@ -44,19 +43,6 @@ class Sampler:
     constraint: Constrained | None = None
     suffix: Ids = field(default_factory=lambda: np.zeros(0, np.int64), compare=False)
     memory: Memory = field(default_factory=Memory)
-
-    def __post_init__(self) -> None:
-        if type(self.memory) is Memory:
-            object.__setattr__(self, "memory", self._new_memory())
-
-    def _new_memory(self) -> Memory:
-        cache = self.params.cache
-        if self.info.block_length is not None:
-            # A guided pass runs whole.
-            is_caching = cache != "none" and not self.params.cfg_scale
-            is_told = self.constraint is not None and self.constraint.is_told
-            return FinishedBlocks(self.info, is_caching, is_told)
-        return StepCache(cache) if cache in ("prefix", "dual") else Memory()
 
     @property
     def special(self) -> SpecialTokens:

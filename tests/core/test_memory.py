@@ -28,7 +28,7 @@ from dise_core.scoring.memory import remembering
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import MASK
 from dise_core.writing.denoise import Denoiser
-from dise_core.writing.memory import FinishedBlocks
+from dise_core.writing.memory import FinishedBlocks, memory_of
 from dise_strategies.unmasking.ranked import LowConfidence
 
 CANVAS = np.array([1, 2, 3, 4, 5, *[MASK] * 8])
@@ -37,7 +37,8 @@ CANVAS = np.array([1, 2, 3, 4, 5, *[MASK] * 8])
 
 def writer_of(cache: CacheKind) -> Denoiser:
     params = SamplingParams(max_tokens=8, block_length=4, tokens_per_step=2, cache=cache)
-    return Denoiser(ToyPredictor().info, LowConfidence(), Noise(0), params)
+    info = ToyPredictor().info
+    return Denoiser(info, LowConfidence(), Noise(0), params, memory=memory_of(info, params))
 
 
 def windows(writer: Denoiser, canvas: np.ndarray, start: int) -> list[tuple[int, int] | None]:
