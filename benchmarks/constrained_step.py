@@ -86,7 +86,7 @@ def main() -> None:
     )  # fmt: skip
     regex = {"regex": EXPRESSIONS["20 fields of five types"]}
     bound = free.model_copy(update={"constraint": "regex", "constraint_settings": regex})
-    llm.planner.prepare(bound)
+    _ = llm.planner.resolver.prepared(bound).constraint
     passes, choosing, allowed = (Lap(), Lap()), Lap(), Lap()
     read = llm.predictor.read
     ValidBlock.chosen = choosing.around(ValidBlock.chosen)  # type: ignore[method-assign]
@@ -108,8 +108,8 @@ def main() -> None:
 
 def scoring(llm: LLM, bound: SamplingParams, response: tuple[int, ...], rounds: int) -> None:
     """Print what it costs to score an answer among the tokens that its constraint allows."""
-    info, laps, planner = llm.predictor.info, (Lap(), Lap(), Lap()), llm.planner
-    rule = planner._constrained(planner._fitted(bound), planner._policy(bound))
+    info, laps = llm.predictor.info, (Lap(), Lap(), Lap())
+    rule = llm.planner.resolver.prepared(bound).constraint
     assert rule is not None
     plain = TokenSequence.of([1, 2, 3], response, info.special, 32)
     bound_text = replace(plain, rule=rule)

@@ -170,7 +170,7 @@ def _is_random(llm: LLM, params: Params) -> bool:
     if not isinstance(params, SamplingParams):
         return False
     policy = llm.catalog.unmasking_policy(params.unmasking, params.unmasking_settings)
-    return params.temperature > 0 or policy.is_random
+    return params.is_drawn or policy.is_random
 
 
 def is_shown_live(records: Sequence[JsonFields], as_json: bool) -> bool:

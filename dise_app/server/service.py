@@ -14,7 +14,7 @@ from dise_app.server.metrics import Costed, Metrics
 from dise_app.server.schemas.requests import ScoringRequest, WritingRequest, most_tokens
 from dise_core import AsyncLLM, InputError, SamplingParams, ScoringParams
 from dise_core.constraints.building import HOST
-from dise_core.front.verbs import constrained
+from dise_core.front.resolving import Preparation
 from dise_core.params.base import Params
 from dise_core.records import Fields
 
@@ -92,8 +92,8 @@ class Service:
             refusal = f"model {self.model!r} has no chat template; give the prompt as one text"
             raise ServerError(400, f"{refusal}, to POST /v1/completions", "messages")
 
-    async def sampling(self, body: WritingRequest, request: Request) -> SamplingParams:
-        """Return the checked parameters of an answer, whose constraint is prepared. Raises
+    async def sampling(self, body: WritingRequest, request: Request) -> Preparation:
+        """Return the checked parameters of an answer, with its constraint. Raises
         ServerError for another model, for more tokens than the server allows and for what the
         answer cannot be, ValidationError for values that the library refuses.
         """
@@ -110,15 +110,16 @@ class Service:
         length = controller.longest(params.max_tokens)
         num_tokens = params.n * (body.num_prompts * length + body.num_echoed)
         self._check_size(num_tokens, params.logprobs)
+        prepared = self.llm.planner.resolver.prepared(params, body.is_gap)
         try:
-            work = self.llm.prepare(constrained(params), caller_of(request))
+            work = self.llm.prepare([prepared], caller_of(request))
             await unless_gone(work, request, self.limits.timeout)
         except InputError as error:
             field, (_, own) = body.form or (None, ("", {}))
             if field is None or (error.parameter or "").split(".")[0] not in {"constraint", *own}:
                 raise
             raise ServerError(400, str(error), field) from error
-        return params
+        return prepared
 
     def scoring(self, body: ScoringRequest) -> ScoringParams:
         self.check_model(body.model)

@@ -136,12 +136,12 @@ async def chat(
 ) -> Response:
     """Return the reply to a conversation."""
     service.check_chat()
-    params = await service.sampling(body, request)
-    reply = form(body, params, service.model)
+    asked = await service.sampling(body, request)
+    reply = form(body, asked.asked, service.model)
     turns, tools = body.conversation, body.shown_tools
     if body.stream:
-        return await stream(service, service.llm.stream(turns, params, tools=tools), reply, request)
-    work = service.llm.chat(turns, params, tools=tools)
+        return await stream(service, service.llm.stream(turns, asked, tools=tools), reply, request)
+    work = service.llm.chat(turns, asked, tools=tools)
     outputs = await service.run(work, request)
     return await written_out(lambda: reply.whole(outputs))
 

@@ -67,7 +67,7 @@ class ValidBlock:
             for index, is_mask in enumerate(is_masked)
         ]
         text = constraint.tokens, self.state, rows, self.final
-        if constraint.params.temperature > 0:
+        if constraint.params.is_drawn:
             uniforms = noise.uniforms(self.start + np.arange(len(self.ids)))
             columns = drawn(*text, uniforms)[is_masked]
         else:

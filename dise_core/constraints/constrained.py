@@ -8,12 +8,9 @@ from typing import Self
 import numpy as np
 
 from dise_core.arrays import Floats, Ids, Mask
-from dise_core.constraints.constraint import Constraint
 from dise_core.constraints.orders import Order
 from dise_core.constraints.tokens import TokenAutomaton
 from dise_core.errors import InputError
-from dise_core.models.info import ModelInfo
-from dise_core.models.tokenizer import Tokenizer
 from dise_core.params.requests import SamplingParams
 from dise_core.plans.reading import Reading
 from dise_core.plans.readouts import Confidence
@@ -56,23 +53,17 @@ class Constrained(TextRule):
 
     @classmethod
     def by(
-        cls,
-        constraint: Constraint,
-        params: SamplingParams,
-        confidence: Confidence,
-        info: ModelInfo,
-        tokenizer: Tokenizer,
-        can_tell: bool = False,
+        cls, tokens: TokenAutomaton, order: Order, params: SamplingParams, confidence: Confidence
     ) -> Self:
-        """Return a request's constraint. Raises InputError if max_tokens hold no valid answer."""
-        order = Order.of(constraint, params, info, tokenizer, can_tell)
-        tokens = order.built()
+        """Return a request's constraint, what it ordered being built. Raises InputError if
+        max_tokens hold no valid answer.
+        """
         if not tokens.feasible(params.max_tokens)[tokens.start]:
             problem = f"no answer of {params.max_tokens} tokens meets the constraint"
             raise InputError(f"{problem}: the shortest needs {tokens.least}", "max_tokens")
         _check_step(tokens, params)
-        is_json = constraint.is_json
-        return cls(tokens, info.special, params, confidence, order.unwritten, is_json, can_tell)
+        facts = order.unwritten, order.is_json, order.is_told
+        return cls(tokens, order.info.special, params, confidence, *facts)
 
     @property
     def is_told(self) -> bool:
@@ -109,7 +100,7 @@ class Constrained(TextRule):
         weights = np.maximum(reading.logprobs.astype(np.float64), LEAST)
         for token_id, bias in params.biases:
             weights[ids == token_id] += bias
-        if params.temperature > 0:
+        if params.is_drawn:
             weights /= params.temperature
         is_kept = np.isin(ids, self._favoured)
         is_kept |= _likely(weights, ids.shape[1] - len(self.offered) - 1, params)
@@ -177,7 +168,7 @@ def _likely(weights: Floats, num_ranked: int, params: SamplingParams) -> Mask:
     """Return which columns [M, K] are among the first num_ranked, after top-k and top-p."""
     is_kept = np.zeros(weights.shape, np.bool_)
     is_kept[:, :num_ranked] = True
-    if params.temperature > 0:
+    if params.is_drawn:
         order = np.argsort(-weights[:, :num_ranked], axis=1, kind="stable")
         ordered = np.take_along_axis(weights, order, axis=1)
         shares = np.exp(ordered - ordered[:, :1])

@@ -13,6 +13,7 @@ from dise_core.constraints.lanes import SLOW
 from dise_core.constraints.tokens import TokenAutomaton
 from dise_core.errors import OverloadedError
 from dise_core.models.info import ModelInfo
+from dise_core.models.predictor import MaskPredictor
 from dise_core.models.tokenizer import Tokenizer
 from dise_core.params.requests import SamplingParams
 
@@ -34,23 +35,28 @@ class Order:
     unwritten: frozenset[int]
     num_masks: int
     is_told: bool = False
+    is_json: bool = False
 
     @classmethod
     def of(
-        cls,
-        constraint: Constraint,
-        params: SamplingParams,
-        info: ModelInfo,
-        tokenizer: Tokenizer,
-        is_told: bool = False,
+        cls, constraint: Constraint, params: SamplingParams, predictor: MaskPredictor
     ) -> "Order":
         """Return a request's order. Raises InputError for what cannot be used."""
+        info = predictor.info
         eos_id, masking_id = info.special.eos_id, info.special.masking_id
         end = {eos_id} if params.logits_eos_inf and eos_id is not None else set()
         unwritten = frozenset({masking_id, *params.forbidden_token_ids, *end})
         can_end = eos_id is not None and eos_id not in unwritten
         length = 0 if can_end else params.max_tokens
-        return cls(Source.of(constraint), tokenizer, info, unwritten, length, is_told)
+        return cls(
+            Source.of(constraint),
+            predictor.tokenizer,
+            info,
+            unwritten,
+            length,
+            predictor.tells_among,
+            constraint.is_json,
+        )
 
     @property
     def key(self) -> Hashable:

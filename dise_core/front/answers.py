@@ -2,67 +2,40 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import repeat
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from dise_core.constraints.constrained import Constrained
-from dise_core.front.calibrated import Calibrated
 from dise_core.front.fields import Field, JsonAnswer
 from dise_core.front.outputs import CompletionOutput, RequestOutput, Token, Usage
+from dise_core.front.resolving import Resolved, ResolvedWriting
 from dise_core.history import Writing
 from dise_core.models.pieces import pieces
 from dise_core.models.predictor import MaskPredictor
-from dise_core.models.prompts import GivenPrompt
-from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plans.cost import Cost
 from dise_core.writing.generation import Generation
 from dise_core.writing.revisions import Revision
 
+R = TypeVar("R", bound=Resolved[Any])
+
 
 @dataclass(frozen=True, slots=True)
-class AnswerMaker:
-    """Builds a model's answers. json: what they were written under, if each of them is JSON."""
+class AnswerMaker(Generic[R]):
+    """Builds the answer to a request."""
 
     predictor: MaskPredictor
-    calibrated: Calibrated = field(default_factory=Calibrated)
-    json: Constrained | None = None
-
-    def written(
-        self,
-        prompt: GivenPrompt,
-        generations: Sequence[Generation],
-        params: SamplingParams,
-        cost: Cost,
-    ) -> RequestOutput:
-        answer = self.given(prompt, generations, params, cost, params.n)
-        outputs = [
-            replace(
-                output,
-                finish_reason=_finish_reason(generations[output.index], params),
-                length_controller=params.length,
-                reviser=params.reviser,
-                revisions=tuple(map(self._revision, generations[output.index].revisions)),
-                fields=self._fields(output),
-            )
-            for output in answer.outputs
-        ]
-        stopped = tuple(_stopped(output, params.stop) for output in outputs)
-        return replace(answer, outputs=stopped, cache=params.cache, seed=params.seed)
+    request: R
 
     def given(
-        self,
-        prompt: GivenPrompt,
-        generations: Sequence[Generation],
-        params: ScoringParams,
-        cost: Cost,
-        most: int | None = None,
+        self, generations: Sequence[Generation], cost: Cost, most: int | None = None
     ) -> RequestOutput:
         """Return the given responses, at most so many, best score first; ties keep their order."""
         ranked = sorted(
             enumerate(generations), key=lambda pair: -pair[1].evaluation.score.rank_value
         )[:most]
+        prompt = self.request.prompt
         num_given = len(prompt.ids) + len(prompt.suffix)
         num_written = sum(len(generation.sequence.text_positions) for _, generation in ranked)
         num_cached = min(num_given, cost.reused)
@@ -70,16 +43,15 @@ class AnswerMaker:
             prompt.text,
             tuple(prompt.ids.tolist()),
             self.predictor.info.name,
-            tuple(self._output(index, generation, params) for index, generation in ranked),
+            tuple(self._output(index, generation) for index, generation in ranked),
             Usage(num_given, num_written, cost.nfe, cost.computed, 0.0, num_cached),
             is_approximate=not cost.is_exact,
             suffix=prompt.suffix_text,
         )
 
-    def _output(
-        self, index: int, generation: Generation, params: ScoringParams
-    ) -> CompletionOutput:
-        sequence, calibration = generation.sequence, self.calibrated.calibration
+    def _output(self, index: int, generation: Generation) -> CompletionOutput:
+        request, sequence = self.request, generation.sequence
+        calibration = request.calibrated.calibration
         writing = sequence.own_writing()
         value = generation.evaluation.score.value
         return CompletionOutput(
@@ -87,42 +59,18 @@ class AnswerMaker:
             token_ids=tuple(sequence.response.tolist()),
             finish_reason=None,
             score=generation.evaluation.score,
-            scorer=params.scorer,
-            selector=params.selector or "",
-            tokens=self._tokens(generation, None if params.logprobs is None else writing),
+            scorer=request.params.scorer,
+            selector=request.params.selector or "",
+            tokens=self._tokens(generation, None if request.params.logprobs is None else writing),
             index=index,
             trace=generation.trace,
             stopped_by=generation.stopped_by,
             probability=None if calibration is None else calibration.probability(value),
             abstained=None if calibration is None else calibration.abstains(value),
-            uncalibrated=self.calibrated.reason,
+            uncalibrated=request.calibrated.reason,
             writing=writing,
             explanation=generation.evaluation.explanation,
         )
-
-    def _fields(self, output: CompletionOutput) -> Mapping[str, Field]:
-        """Return the fields, by the report's log-probabilities or, without one, the writing's."""
-        tokens, writing = output.tokens, output.writing
-        if self.json is None or writing is None:
-            return {}
-        response = slice(len(writing.ids) - len(tokens), None)
-        written = writing.logprobs[response]
-        logprobs = np.array([token.logprob for token in tokens], np.float64)
-        logprobs = np.where(np.isnan(logprobs), written, logprobs)
-        pieces = ["" if token.is_end else token.text for token in tokens]
-        automaton, calibration = self.json.tokens.automaton, self.calibrated.calibration
-        return JsonAnswer(automaton, pieces, logprobs, writing.forced[response]).fields(calibration)
-
-    def _revision(self, revision: Revision) -> Revision:
-        text_of = self.predictor.tokenizer.token_text
-        tokens = tuple(
-            token._replace(
-                old_text=text_of(token.old),
-                new_text=None if token.new is None else text_of(token.new),
-            )
-            for token in revision.tokens
-        )
-        return replace(revision, tokens=tokens)
 
     def _tokens(self, generation: Generation, writing: Writing | None) -> tuple[Token, ...]:
         sequence, report = generation.sequence, generation.evaluation.tokens
@@ -157,12 +105,61 @@ class AnswerMaker:
         )
 
 
-def _finish_reason(generation: Generation, params: SamplingParams) -> str:
-    sequence = generation.sequence
-    has_end = len(sequence.text_positions) < len(sequence.response)
-    # What meets a constraint is whole, even where no room was left for an end token.
-    is_whole = has_end or params.constraint is not None
-    return generation.finish_reason or ("stop" if is_whole else "length")
+@dataclass(frozen=True, slots=True)
+class WrittenAnswers(AnswerMaker[ResolvedWriting]):
+    """Builds the answer to a request for answers."""
+
+    def written(self, generations: Sequence[Generation], cost: Cost) -> RequestOutput:
+        request = self.request
+        answer = self.given(generations, cost, request.params.n)
+        outputs = [
+            replace(
+                output,
+                finish_reason=self._finish_reason(generations[output.index]),
+                length_controller=request.params.length,
+                reviser=request.params.reviser,
+                revisions=tuple(map(self._revision, generations[output.index].revisions)),
+                fields=self._fields(output),
+            )
+            for output in answer.outputs
+        ]
+        stopped = tuple(_stopped(output, request.params.stop) for output in outputs)
+        return replace(
+            answer, outputs=stopped, cache=request.params.cache, seed=request.params.seed
+        )
+
+    def _finish_reason(self, generation: Generation) -> str:
+        sequence = generation.sequence
+        has_end = len(sequence.text_positions) < len(sequence.response)
+        # What meets a constraint is whole, even where no room was left for an end token.
+        is_whole = has_end or self.request.constraint is not None
+        return generation.finish_reason or ("stop" if is_whole else "length")
+
+    def _fields(self, output: CompletionOutput) -> Mapping[str, Field]:
+        """Return the fields, by the report's log-probabilities or, without one, the writing's."""
+        tokens, writing = output.tokens, output.writing
+        json = self.request.constraint
+        if json is None or not json.is_json or writing is None:
+            return {}
+        response = slice(len(writing.ids) - len(tokens), None)
+        written = writing.logprobs[response]
+        is_forced = json.is_forced(writing.ids[response])
+        logprobs = np.array([token.logprob for token in tokens], np.float64)
+        logprobs = np.where(np.isnan(logprobs), written, logprobs)
+        pieces = ["" if token.is_end else token.text for token in tokens]
+        automaton, calibration = json.tokens.automaton, self.request.calibrated.calibration
+        return JsonAnswer(automaton, pieces, logprobs, is_forced).fields(calibration)
+
+    def _revision(self, revision: Revision) -> Revision:
+        text_of = self.predictor.tokenizer.token_text
+        tokens = tuple(
+            token._replace(
+                old_text=text_of(token.old),
+                new_text=None if token.new is None else text_of(token.new),
+            )
+            for token in revision.tokens
+        )
+        return replace(revision, tokens=tokens)
 
 
 def _stopped(output: CompletionOutput, stops: Sequence[str]) -> CompletionOutput:

@@ -19,11 +19,11 @@ from dise_core.errors import ClosedError, DiseError, InputError
 from dise_core.front.llm import LLM, EngineOptions
 from dise_core.front.outputs import RequestOutput
 from dise_core.front.planner import Planner
-from dise_core.front.verbs import Job, Verbs, constrained, request
+from dise_core.front.resolving import Asked, Preparation
+from dise_core.front.verbs import Job, Verbs, request
 from dise_core.models.predictor import MaskPredictor, Shown, unshown
 from dise_core.models.prompts import Prompt
 from dise_core.models.tokenizer import FunctionTool, Message
-from dise_core.params.requests import SamplingParams
 from dise_core.plans.plan import Plan
 from dise_core.plans.reading import Read
 from dise_core.plugins.catalog import Catalog
@@ -119,30 +119,27 @@ class AsyncLLM:
                 f"this request has {num_texts} texts, more than the {most} that may wait at a time "
                 "(--max-waiting): send it in parts"
             )
-        prepared = await self.prepare(job.constrained)
+        await self.prepare(job.prepared)
         async with aclosing(self.run(job.plans)) as outcomes:
-            result = job.finish([outcome async for outcome in outcomes])
-        del prepared  # it was kept for the plans
-        return result
+            return job.finish([outcome async for outcome in outcomes])
 
-    async def prepare(
-        self, settings: Sequence[SamplingParams], caller: Hashable = None
-    ) -> list[object]:
-        """Build constraints while the engine goes on, and return what is to be held until plans
-        have used them. Raises what the requests would raise. caller: with whom others take turns.
+    async def prepare(self, requests: Sequence[Preparation], caller: Hashable = None) -> None:
+        """Build the requests' constraints, which their plans then use, while the engine goes on.
+        Raises what the requests would raise. caller: with whom others take turns.
         """
         caller = object() if caller is None else caller
-        return [await self._prepared(params, caller) for params in settings]
+        for prepared in requests:
+            if prepared.asked.constraint is not None and prepared.tokens is None:
+                await self._build(prepared, caller)
 
-    async def _prepared(self, params: SamplingParams, caller: Hashable) -> object:
-        order = await self._read(lambda: self.planner.order(params))
-        if order is None:
-            return None
+    async def _build(self, prepared: Preparation, caller: Hashable) -> None:
+        order = await self._read(lambda: prepared.order)
+        assert order is not None, "a request that names a constraint orders it"
         tokens = order.kept()
         if tokens is None:
             tokens = await _unless_closed(self._builders.submit(order, caller))
-        await self._read(lambda: self.planner.prepare(params))
-        return tokens
+        prepared.tokens = tokens
+        await self._read(lambda: prepared.constraint)
 
     async def _read(self, work: Callable[[], T]) -> T:
         try:
@@ -170,7 +167,7 @@ class AsyncLLM:
     async def stream(
         self,
         prompt: Prompt | Sequence[Message],
-        params: SamplingParams | None = None,
+        params: Asked | None = None,
         *,
         chat: bool | None = None,
         suffix: Prompt | None = None,
@@ -179,7 +176,8 @@ class AsyncLLM:
         """Yield as LLM.stream does, fewer updates where they are taken late. Leaving the iteration
         early cancels the request.
         """
-        prepared = await self.prepare(constrained(params))
+        checked = self.planner.resolver.prepared(params, suffix is not None)
+        await self.prepare([checked])
         loop = asyncio.get_running_loop()
         news: asyncio.Queue[Sequence[Read] | None] = asyncio.Queue()
 
@@ -192,7 +190,7 @@ class AsyncLLM:
             reads = [replace(read, cache=None) for read in reads if read.canvas is not None]
             loop.call_soon_threadsafe(add, reads)
 
-        plan = request(self.planner, prompt, params, chat, suffix, tools)
+        plan = request(self.planner, prompt, checked, chat, suffix, tools)
         future = asyncio.wrap_future(self.engine.submit(plan, tell, Caller(self.budget)))
         future.add_done_callback(lambda _: news.put_nowait(None))
         canvases = Canvases(self.predictor)
@@ -201,7 +199,6 @@ class AsyncLLM:
                 for update in canvases.updates(reads):
                     yield update
             answer, _ = await future
-            del prepared  # it was kept for the plan
             yield answer
         finally:
             future.cancel()

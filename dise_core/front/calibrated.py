@@ -21,18 +21,21 @@ NOT_OF_ANSWERS = {"seed", "steps", "n", "best_of", *ScoringParams.model_fields} 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The answers that a request asks for. params: of what is written, before the model's limits
-    are applied; None for given texts. is_finished: whether given texts end.
+    """The answers that a request asks for. scoring: what applies to the model; params: what is
+    written, before that; None for given texts. is_finished: whether given texts end.
     """
 
-    predictor: MaskPredictor
+    predictors: Mapping[str, MaskPredictor]
     catalog: Catalog
     prompt: GivenPrompt
     scorer: SequenceScorer
     scoring: ScoringParams
-    judge: str
     params: SamplingParams | None = None
     is_finished: bool = True
+
+    @property
+    def judge(self) -> str:
+        return self.predictors["judge"].info.name if "judge" in self.predictors else ""
 
     @property
     def texts(self) -> Literal["written", "given"]:
@@ -66,22 +69,25 @@ class Calibrations:
         holding = (own for own in self.own if why_not(own, answers) is None)
         return Calibrated(next(holding, None))
 
-    def stopping(self, answers: Answers, params: SamplingParams) -> Calibration | None:
+    def stopping(self, answers: Answers) -> Calibration | None:
         """Return what makes probabilities of the scores that `stop_at` is compared with; None where
-        it is compared with the scores themselves. Raises InputError for a probability that no
-        calibration tells, and for one that no score reaches.
+        it is compared with the scores themselves, or not asked for. Raises InputError for a
+        probability that no calibration tells, and for one that no score reaches.
         """
-        if params.stop_at is None:
+        stop_at = None if answers.params is None else answers.params.stop_at
+        if stop_at is None:
             return None
+        params = answers.scoring
+        assert isinstance(params, SamplingParams), "written answers have them"
         each = params.model_copy(update={"n": 1, "best_of": None, "stop_at": None})
         told = self.of(replace(answers, params=each))
         if told.calibration is None:
-            self._refuse_probability(params.stop_at, told.reason, answers)
+            self._refuse_probability(stop_at, told.reason, answers)
             return None
         highest = told.calibration.map.highest if told.calibration.map else 0.0
-        if not 0 < params.stop_at <= highest:
+        if not 0 < stop_at <= highest:
             raise InputError(
-                f"stop_at={params.stop_at}: with this calibration it is a probability above 0 "
+                f"stop_at={stop_at}: with this calibration it is a probability above 0 "
                 f"and, as no score has a higher one, at most {highest:.4f}",
                 "stop_at",
             )
@@ -110,9 +116,9 @@ def why_not(calibration: Calibration, answers: Answers) -> str | None:
 
 
 def _of_scores(calibration: Calibration, answers: Answers) -> Iterator[str]:
-    bound, scoring, catalog = answers.scorer, answers.scoring, answers.catalog
-    if scoring.scorer != calibration.scorer:
-        yield f"it was fitted on scores of {calibration.scorer!r}, not of {scoring.scorer!r}"
+    bound, catalog, name = answers.scorer, answers.catalog, answers.scoring.scorer
+    if name != calibration.scorer:
+        yield f"it was fitted on scores of {calibration.scorer!r}, not of {name!r}"
         return
     for name, value in catalog.scorer(calibration.scorer, calibration.scorer_settings):
         if value != (requested := getattr(bound.scorer, name)):
@@ -121,9 +127,8 @@ def _of_scores(calibration: Calibration, answers: Answers) -> Iterator[str]:
                 f"not {requested!s:.80}"
             )
     if calibration.map and catalog.selector(calibration.selector) != bound.selector:
-        yield (
-            f"it was fitted on scores over {calibration.selector!r}, not over {scoring.selector!r}"
-        )
+        other = answers.scoring.selector
+        yield f"it was fitted on scores over {calibration.selector!r}, not over {other!r}"
     if bound.scorer.asks == "judge" and calibration.judge != answers.judge:
         yield f"it was fitted on scores of the judge {calibration.judge!r}, not {answers.judge!r}"
 
@@ -143,7 +148,7 @@ def _of_texts(calibration: Calibration, answers: Answers) -> Iterator[str]:
     if fitted.prompted != has_prompt:
         without = "answers to prompts, and this text has none"
         yield f"it was fitted on {without if fitted.prompted else 'texts without a prompt'}"
-    has_template = answers.predictor.tokenizer.has_chat_template
+    has_template = answers.predictors["target"].tokenizer.has_chat_template
     if has_prompt and prompt.is_turn != (has_template if fitted.chat is None else fitted.chat):
         yield (
             "it was fitted on prompts of plain text, and this one is in the chat template"
@@ -153,16 +158,16 @@ def _of_texts(calibration: Calibration, answers: Answers) -> Iterator[str]:
 
 
 def _of_settings(calibration: Calibration, answers: Answers) -> Iterator[str]:
-    holding, info, params = calibration.holds_for, answers.predictor.info, answers.params
-    if params is None:
+    holding, info = calibration.holds_for, answers.predictors["target"].info
+    if answers.params is None:
         return
     if holding.settings is None:
-        if params.constraint is not None and calibration.map is not None:
+        if answers.params.constraint is not None and calibration.map is not None:
             yield "it was fitted on free answers, and this one keeps to a constraint"
         return
     defaults = settings_of_answers(SamplingParams(), answers.catalog)
     usual = (None, "fixed" if info.block_length is None else "until-end")
-    for name, value in settings_of_answers(params, answers.catalog).items():
+    for name, value in settings_of_answers(answers.params, answers.catalog).items():
         is_the_models = name == "block_length" and info.block_length is not None
         same = usual if name == "length" and value in usual else (value,)
         if is_the_models or any(holding.allows(name, each, defaults[name]) for each in same):

@@ -5,6 +5,7 @@ from typing import TypeVar
 from dise_core.errors import InputError
 from dise_core.models.info import ModelInfo
 from dise_core.params.requests import SamplingParams, Scoring
+from dise_core.scoring.calibration import Calibration
 from dise_core.scoring.scorer import Scorer
 from dise_core.sequence import as_ids, check_token_ids
 from dise_core.writing.length import LengthController
@@ -13,9 +14,10 @@ from dise_core.writing.policy import UnmaskingPolicy
 P = TypeVar("P", bound=Scoring)
 
 
-def fitted(params: P, info: ModelInfo) -> P:
+def fitted(params: P, info: ModelInfo, calibration: Calibration | None = None) -> P:
     """Return the params as they apply to the model: the block length, the kind of cache and the
-    default `length`. Raises InputError for what a block-causal model cannot do.
+    default `length`; and to the calibration that the user named. Raises InputError for what a
+    block-causal model cannot do, and for tokens that the model lacks.
     """
     length = info.block_length
     changes: dict[str, object] = {}
@@ -28,7 +30,9 @@ def fitted(params: P, info: ModelInfo) -> P:
         changes["length"] = params.length or ("fixed" if length is None else "until-end")
         if params.cache == "exact" or (length is not None and params.cache != "none"):
             changes["cache"] = "none" if length is None else "exact"
-    return params.model_copy(update=changes) if changes else params
+        _check_tokens(params, info)
+    params = params.model_copy(update=changes) if changes else params
+    return params if calibration is None else calibration.applied(params)
 
 
 def _check_block_length(params: Scoring, info: ModelInfo, length: int) -> None:
@@ -49,7 +53,7 @@ def _check_blocks(params: SamplingParams, info: ModelInfo, length: int) -> None:
         raise InputError(f"{problem}; {advice}", "early_exit")
 
 
-def check_tokens(params: SamplingParams, info: ModelInfo) -> None:
+def _check_tokens(params: SamplingParams, info: ModelInfo) -> None:
     """Raise InputError for ids that are no tokens, and where no token could be written."""
     for name, ids in (
         ("forbidden_token_ids", params.forbidden_token_ids),

@@ -9,6 +9,7 @@ from dise_core.engine import Outcome
 from dise_core.errors import InputError, shown
 from dise_core.front.outputs import RequestOutput, Usage
 from dise_core.front.planner import Planner
+from dise_core.front.resolving import Asked, Preparation
 from dise_core.models.inputs import (
     PromptInput,
     check_choice,
@@ -20,14 +21,14 @@ from dise_core.models.inputs import (
 from dise_core.models.predictor import MaskPredictor
 from dise_core.models.prompts import Prompt
 from dise_core.models.tokenizer import FunctionTool, Message
-from dise_core.params.requests import SamplingParams, ScoringParams
+from dise_core.params.requests import ScoringParams
 from dise_core.plans.plan import Plan, numbered
 
 T = TypeVar("T")
 A = TypeVar("A")
 B = TypeVar("B")
 
-Sampling = SamplingParams | Sequence[SamplingParams] | None
+Sampling = Asked | Sequence[Asked] | None
 """Settings for all prompts, or one for each; None for the defaults."""
 
 OnError = Literal["raise", "return"]
@@ -38,11 +39,13 @@ answer, and that of a failed one has its `error` and no outputs.
 
 @dataclass(frozen=True)
 class Job(Generic[T]):
-    """Plans, and what is made of their outcomes, in any order. constrained: prepared first."""
+    """Plans, and what is made of their outcomes, in any order. prepared: what is built first of
+    their constraints.
+    """
 
     plans: Sequence[Plan[Any]]
     finish: Callable[[Iterable[Outcome[Any]]], T]
-    constrained: Sequence[SamplingParams] = ()
+    prepared: Sequence[Preparation] = ()
 
 
 def results(outcomes: Iterable[Outcome[T]]) -> list[T]:
@@ -76,9 +79,6 @@ class Verbs(ABC):
     def predictor(self) -> MaskPredictor:
         return self.planner.predictor
 
-    def _explaining(self, explain: bool) -> Planner:
-        return replace(self.planner, explains=explain) if explain else self.planner
-
     def generate(
         self,
         prompts: PromptInput,
@@ -98,9 +98,9 @@ class Verbs(ABC):
         answer with the `error` and without outputs.
         """
         many = several(prompts, "prompt")
-        settings = _settings(len(many), "prompts", params, sampling_params)
+        settings = _prepared(self.planner, len(many), "prompts", params, sampling_params)
         check_choice(chat, "chat")
-        planner = self._explaining(explain)
+        planner = replace(self.planner, explains=explain)
         plans = [planner.generate(*pair, chat) for pair in zip(many, settings, strict=True)]
         return self.do(_answers(planner, plans, "prompt", on_error, many, settings))
 
@@ -121,7 +121,7 @@ class Verbs(ABC):
         many = cast("Sequence[Sequence[Message]]", [conversations] if is_single else conversations)
         if len(many) == 0:
             raise InputError("no conversation given", "conversations")
-        settings = _settings(len(many), "conversations", params, sampling_params)
+        settings = _prepared(self.planner, len(many), "conversations", params, sampling_params)
         plans = [self.planner.chat(*pair, tools) for pair in zip(many, settings, strict=True)]
         return self.do(_answers(self.planner, plans, "conversation", on_error, settings=settings))
 
@@ -143,7 +143,7 @@ class Verbs(ABC):
         """
         many = several(prefixes, "prefix")
         gaps = _pairs(many, "prefixes", several(suffixes, "suffix"), "suffixes")
-        settings = _settings(len(gaps), "gaps", params, sampling_params)
+        settings = _prepared(self.planner, len(gaps), "gaps", params, sampling_params, is_gap=True)
         pairs = zip(gaps, settings, strict=True)
         plans = [self.planner.fill(*gap, setting) for gap, setting in pairs]
         return self.do(_answers(self.planner, plans, "gap", on_error, many, settings))
@@ -171,7 +171,7 @@ class Verbs(ABC):
         check_choice(chat, "chat")
         check_choice(finished, "finished")
         scoring = params_of(params, ScoringParams)
-        planner = self._explaining(explain)
+        planner = replace(self.planner, explains=explain)
         plans = [planner.score(*pair, scoring, chat, finished) for pair in pairs]
         return self.do(_answers(planner, plans, "text", on_error, many))
 
@@ -230,13 +230,13 @@ class Verbs(ABC):
 def request(
     planner: Planner,
     prompt: Prompt | Sequence[Message],
-    params: SamplingParams | None,
+    params: Asked | None,
     chat: bool | None,
     suffix: Prompt | None = None,
     tools: Sequence[FunctionTool] = (),
 ) -> Plan[RequestOutput]:
     """Return the plan of a prompt, a conversation, or the gap before a suffix."""
-    checked = params_of(params, SamplingParams)
+    checked = planner.resolver.prepared(params, suffix is not None)
     if suffix is not None:
         return planner.fill(cast("Prompt", prompt), suffix, checked)
     if not isinstance(prompt, str):
@@ -252,13 +252,13 @@ def _answers(
     what: str,
     on_error: OnError,
     prompts: Sequence[object] = (),
-    settings: Sequence[SamplingParams] = (),
+    settings: Sequence[Preparation] = (),
 ) -> Job[list[RequestOutput]]:
     """Return the job of all answers. what: each plan's subject. prompts: for failed ones."""
     if on_error not in ("raise", "return"):
         problem = f"on_error must be 'raise' or 'return', not {shown(on_error, 40)}"
         raise InputError(problem, "on_error")
-    plans, prepared = numbered(plans, what), constrained(settings)
+    plans, prepared = numbered(plans, what), list({id(one): one for one in settings}.values())
     if on_error == "raise":
         return Job(plans, results, prepared)
     model = planner.predictor.info.name
@@ -274,30 +274,37 @@ def _answers(
     return Job(plans, lambda ended: list(map(answer, _in_order(ended))), prepared)
 
 
-def constrained(params: Sampling) -> list[SamplingParams]:
-    """Return the settings with a constraint, each once."""
-    settings = [params] if isinstance(params, SamplingParams) else params or ()
-    found = {id(one): one for one in settings if one.constraint is not None}
-    return list(found.values())
-
-
-def _settings(
-    count: int, what: str, params: Sampling, sampling_params: Sampling
-) -> list[SamplingParams]:
-    """Return so many settings. Raises InputError for both names of them, or another count."""
+def _prepared(
+    planner: Planner,
+    count: int,
+    what: str,
+    params: Sampling,
+    sampling_params: Sampling,
+    is_gap: bool = False,
+) -> list[Preparation]:
+    """Return so many preparations, one for all prompts of the same settings. Raises InputError for
+    both names of these, or another count.
+    """
     if params is not None and sampling_params is not None:
         problem = "params and sampling_params are two names for one argument; give one of them"
         raise InputError(problem, "sampling_params")
     params = sampling_params if params is None else params
     settings = [*params] if isinstance(params, list | tuple) else [params] * count
-    checked = [params_of(setting, SamplingParams) for setting in settings]
-    return [setting for _, setting in _pairs(range(count), what, checked, "params")]
+    _check_pairs(count, what, len(settings), "params")
+    made = {id(one): planner.resolver.prepared(one, is_gap) for one in settings}
+    return [made[id(one)] for one in settings]
 
 
 def _pairs(
     ones: Sequence[A], what: str, others: Sequence[B], named: str, parameter: str = ""
 ) -> list[tuple[A, B]]:
-    if len(ones) != len(others):
-        problem = f"{len(ones)} {what} do not pair up with {len(others)} {named}"
-        raise InputError(problem, parameter or named)
+    _check_pairs(len(ones), what, len(others), named, parameter)
     return list(zip(ones, others, strict=True))
+
+
+def _check_pairs(
+    num_ones: int, what: str, num_others: int, named: str, parameter: str = ""
+) -> None:
+    if num_ones != num_others:
+        problem = f"{num_ones} {what} do not pair up with {num_others} {named}"
+        raise InputError(problem, parameter or named)

@@ -174,6 +174,11 @@ class SamplingParams(Denoising, ScoringParams):
         return tuple(sorted((int(token), float(bias)) for token, bias in self.logit_bias.items()))
 
     @property
+    def is_drawn(self) -> bool:
+        """Whether tokens are drawn; else each is the likeliest."""
+        return self.temperature > 0
+
+    @property
     def num_samples(self) -> int:
         """The number of answers that are written."""
         return self.n if self.best_of is None else self.best_of

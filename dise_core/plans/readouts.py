@@ -63,13 +63,18 @@ class Candidates:
     bias: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.temperature > 0 and self.noise is None:
+        if self.is_drawn and self.noise is None:
             raise PlanError("Candidates with a temperature need noise")
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether tokens are drawn; else each is the likeliest."""
+        return self.temperature > 0
 
     @property
     def divisor(self) -> float:
         """What the logits are divided by before a token is drawn, or confidences are tempered."""
-        return max(self.temperature, LEAST_TEMPERATURE) if self.temperature > 0 else 1.0
+        return max(self.temperature, LEAST_TEMPERATURE) if self.is_drawn else 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -190,7 +190,7 @@ def _naive_candidates(
         best_first = sorted(allowed, key=lambda i: -allowed[i])
         token = best_first[0]
         drawn_from = _naive_filter({i: allowed[i] / readout.divisor for i in best_first}, readout)
-        if readout.temperature > 0:
+        if readout.is_drawn:
             assert readout.noise is not None
             token = _naive_draw(drawn_from, float(readout.noise.uniforms(np.array([position]))[0]))
         untempered = dict(enumerate(np.exp(row_logprobs).tolist()))

@@ -89,7 +89,7 @@ class Sampler:
         unwritten = (end,) if params.logits_eos_inf and end is not None else ()
         if is_tempered is None:
             published = self.info.tempered_confidence
-            is_tempered = params.temperature > 0 if published == "drawn" else published
+            is_tempered = params.is_drawn if published == "drawn" else published
         return partial(
             Candidates,
             temperature=params.temperature,

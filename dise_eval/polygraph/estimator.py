@@ -30,7 +30,7 @@ class DiseEstimator(Estimator):  # type: ignore[misc]
         asked = params or ScoringParams.of(model.params)
         catalog = model.llm.catalog
         scorer = catalog.scorer(asked.scorer, asked.scorer_settings)
-        model.llm.planner.check_scorer(asked.scorer, scorer)
+        model.llm.planner.resolver.check_scorer(asked.scorer, scorer)
         name = asked.selector or scorer.default_selector
         self._params = asked.model_copy(update={"selector": name})
         self._contender = Contender(asked.scorer, scorer, catalog.selector(name))

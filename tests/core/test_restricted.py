@@ -28,6 +28,7 @@ from dise_core import (
 )
 from dise_core.constraints import constrained
 from dise_core.constraints.constrained import Constrained
+from dise_core.constraints.orders import Order
 from dise_core.models.attention import BlockCausal
 from dise_core.models.completion import completed
 from dise_core.plugins.discovery import installed_catalog
@@ -54,7 +55,8 @@ def rule_of(toy: ToyPredictor, expression: str) -> Constrained:
     params = SamplingParams(max_tokens=8, **regex(expression))
     constraint = installed_catalog().chosen(CONSTRAINT, params)
     assert constraint is not None
-    return Constrained.by(constraint, params, "probability", toy.info, toy.tokenizer, True)
+    order = Order.of(constraint, params, toy)
+    return Constrained.by(order.built(), order, params, "probability")
 
 
 def shares(toy: ToyPredictor, read: Read) -> npt.NDArray[np.float64]:

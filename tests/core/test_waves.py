@@ -156,8 +156,7 @@ def test_as_many_answers_go_on_in_a_step_as_their_work_allows(
     monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     llm, form = LLM(ToyPredictor()), {"constraint": "regex", "constraint_settings": {"regex": "a"}}
-    params = llm.planner._fitted(PLAIN.model_copy(update=form))
-    built = llm.planner._constrained(params, llm.planner._policy(params))
+    built = llm.planner.resolver.prepared(PLAIN.model_copy(update=form)).constraint
     assert built is not None
     monkeypatch.setattr(constrained, "MAX_STEP", most)
     work = 4 * (constrained.NUM_CANDIDATES + len(built.tokens.completion)) * built.tokens.num_states

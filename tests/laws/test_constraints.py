@@ -101,7 +101,7 @@ def least_tokens(llm: LLM, schema: Any) -> int | None:
     least = 1
     for num_tokens in (1, MOST):
         try:
-            llm.planner.prepare(under(schema, max_tokens=num_tokens))
+            _ = llm.planner.resolver.prepared(under(schema, max_tokens=num_tokens)).constraint
         except InputError as error:
             told = re.search(r"the shortest needs (\d+)$", str(error))
             if told is None or num_tokens == MOST:

@@ -114,20 +114,20 @@ def add_completions(app: FastAPI, service: Service) -> None:
 
     @app.post("/v1/completions")
     async def completions(body: CompletionRequest, request: Request) -> Response:
-        params = await service.sampling(body, request)
-        reply = CompletionReply(body, params, service.model)
+        asked = await service.sampling(body, request)
+        reply = CompletionReply(body, asked.asked, service.model)
         if body.echo:
-            return await echo(service, body, params, request, reply.of)
+            return await echo(service, body, asked, request, reply.of)
         if not body.stream:
             if body.suffix:
-                work = service.llm.fill(body.prompts, [body.suffix] * len(body.prompts), params)
+                work = service.llm.fill(body.prompts, [body.suffix] * len(body.prompts), asked)
             else:
-                work = service.llm.generate(body.prompts, params, chat=False)
+                work = service.llm.generate(body.prompts, asked, chat=False)
             answers = await service.run(work, request)
             return await written_out(lambda: reply.whole(answers))
         if len(body.prompts) > 1:
             raise ServerError(400, "stream takes one prompt; send several requests", "stream")
-        steps = service.llm.stream(body.prompts[0], params, chat=False, suffix=body.suffix or None)
+        steps = service.llm.stream(body.prompts[0], asked, chat=False, suffix=body.suffix or None)
         return await stream(service, steps, reply, request)
 
     @app.post("/v1/chat/completions")

@@ -14,26 +14,27 @@ from dise_app.server.answers import JsonObject, confidence, cost, text_logprobs,
 from dise_app.server.schemas.bodies import TextOrIds
 from dise_app.server.schemas.requests import CompletionRequest
 from dise_app.server.service import Service, written_out
-from dise_core import RequestOutput, SamplingParams, ScoringParams
-from dise_core.front.verbs import Job, constrained, results
+from dise_core import RequestOutput, ScoringParams
+from dise_core.front.resolving import Preparation
+from dise_core.front.verbs import Job, results
 from dise_core.plans.plan import numbered
 
 
 async def echo(
     service: Service,
     body: CompletionRequest,
-    params: SamplingParams,
+    asked: Preparation,
     request: Request,
     completion: Callable[..., JsonObject],
 ) -> Response:
     """Return the completion of prompts that are repeated. Raises what Service.run raises."""
-    planner, prompts, scoring = service.llm.planner, body.prompts, ScoringParams.of(params)
+    planner, prompts, scoring = service.llm.planner, body.prompts, ScoringParams.of(asked.asked)
     scores = [planner.score("", prompt, scoring, False, finished=False) for prompt in prompts]
     plans = numbered(scores, "text")
     if body.max_tokens != 0:
-        generations = [planner.generate(prompt, params, False) for prompt in prompts]
+        generations = [planner.generate(prompt, asked, False) for prompt in prompts]
         plans += numbered(generations, "prompt")
-    answers = await service.run(service.llm.do(Job(plans, results, constrained(params))), request)
+    answers = await service.run(service.llm.do(Job(plans, results, [asked])), request)
     scored, written = answers[: len(prompts)], answers[len(prompts) :]
     num_read = sum(len(score.outputs[0].token_ids) for score in scored)
 

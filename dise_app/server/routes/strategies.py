@@ -59,7 +59,7 @@ def _strategy(
 
 def _refusal(planner: Planner, name: str, cls: type[Scorer]) -> str | None:
     try:
-        planner.check_scorer(name, cls.model_construct())
+        planner.resolver.check_scorer(name, cls.model_construct())
     except InputError as error:
         return str(error)
     return None

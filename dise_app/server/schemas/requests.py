@@ -120,6 +120,11 @@ class WritingRequest(OpenBody):
         return 1
 
     @property
+    def is_gap(self) -> bool:
+        """Whether the answer stands before a suffix."""
+        return False
+
+    @property
     def num_echoed(self) -> int:
         """The most tokens of prompts that the answer repeats."""
         return 0
@@ -163,6 +168,10 @@ class CompletionRequest(Completion):
     @property
     def num_prompts(self) -> int:
         return len(self.prompts)
+
+    @property
+    def is_gap(self) -> bool:
+        return bool(self.suffix)
 
     @property
     def num_echoed(self) -> int:

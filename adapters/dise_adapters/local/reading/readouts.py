@@ -192,7 +192,7 @@ def _recipe(read: Read) -> tuple[object, ...]:
         case TopLogProbs(k, ids, targets, with_entropy):
             return (TopLogProbs, k, ids, targets is None, with_entropy, readout.among is None)
         case Candidates():
-            is_filtered = readout.temperature > 0 or readout.is_tempered
+            is_filtered = readout.is_drawn or readout.is_tempered
             draw = (readout.temperature, readout.top_p, readout.top_k) if is_filtered else ()
             ranking = (readout.confidence, readout.is_tempered, readout.unranked)
             writable = (readout.forbidden, readout.allowed, readout.bias)
@@ -216,7 +216,7 @@ def _per_row(read: Read) -> Ids | np.ndarray | None:
     match readout := read.readout:
         case TokenLogProbs(targets) | TopLogProbs(targets=targets):
             return targets
-        case Candidates() if readout.temperature > 0 and readout.noise is not None:
+        case Candidates() if readout.is_drawn and readout.noise is not None:
             return readout.noise.uniforms(read.positions)
         case _:
             return None

@@ -1,0 +1,266 @@
+"""Resolves requests: checks them, looks up what they name, and applies the model's limits. After
+that no name is looked up, and nothing is rewritten.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Generic, TypeVar
+
+from dise_core.constraints.constrained import Constrained
+from dise_core.constraints.orders import Order
+from dise_core.constraints.tokens import TokenAutomaton
+from dise_core.errors import InputError
+from dise_core.front.calibrated import Answers, Calibrated, Calibrations
+from dise_core.front.model_limits import check_constraint, check_gap, fitted, in_gap
+from dise_core.models.inputs import params_of
+from dise_core.models.predictor import MaskPredictor
+from dise_core.models.prompts import GivenPrompt, Prompt, Prompts
+from dise_core.noise import Noise, drawn_seed
+from dise_core.params.requests import SamplingParams, ScoringParams
+from dise_core.plans.readouts import Confidence
+from dise_core.plugins.catalog import Catalog
+from dise_core.plugins.kinds import CONSTRAINT, REVISER
+from dise_core.scoring.account import Explainer
+from dise_core.scoring.calibration import Calibration
+from dise_core.scoring.scorer import Scorer
+from dise_core.scoring.sequence_scorer import SequenceScorer
+from dise_core.sequence import TokenSequence
+from dise_core.writing.denoise import Denoiser
+from dise_core.writing.memory import memory_of
+from dise_core.writing.policy import UnmaskingPolicy
+from dise_core.writing.writer import Writer
+
+P = TypeVar("P", bound=ScoringParams)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved(Generic[P]):
+    """A request about one prompt, with the objects that its params name. calibrated: what tells
+    probabilities of its scores.
+    """
+
+    prompt: GivenPrompt
+    params: P
+    scorer: SequenceScorer
+    calibrated: Calibrated
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedScoring(Resolved[ScoringParams]):
+    """A request for the scores of given texts."""
+
+    texts: Sequence[TokenSequence]
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedWriting(Resolved[SamplingParams]):
+    """A request for answers. stopping: what makes probabilities of the scores that `stop_at` is
+    compared with. recorded: what their Writing tells.
+    """
+
+    predictor: MaskPredictor
+    writer: Writer
+    policy: UnmaskingPolicy
+    constraint: Constrained | None
+    stopping: Calibration | None
+    recorded: tuple[Confidence, ...]
+
+    def denoiser(self, number: int) -> Denoiser:
+        """Return what writes the answer of that number."""
+        info = self.predictor.info
+        is_told = self.constraint is not None and self.constraint.is_told
+        return Denoiser(
+            info,
+            self.policy,
+            Noise.for_request(self.params.seed or 0, self.prompt.ids, number),
+            self.params,
+            number,
+            recorded=self.recorded,
+            constraint=self.constraint,
+            suffix=self.prompt.suffix,
+            memory=memory_of(info, self.params, is_told),
+        )
+
+    @property
+    def at_once(self) -> int:
+        """Answers that may go on in one step."""
+        return self.params.num_samples if self.constraint is None else self.constraint.at_once
+
+
+@dataclass
+class Preparation:
+    """What the params of a request come to, whatever its prompts are: found out when it is first
+    asked, and then kept for all of them. tokens: what was built before of its constraint.
+    """
+
+    resolver: "Resolver"
+    asked: SamplingParams
+    is_gap: bool = False
+    tokens: TokenAutomaton | None = None
+
+    @cached_property
+    def params(self) -> SamplingParams:
+        """The params as they apply to the model."""
+        info = self.resolver.predictor.info
+        params = in_gap(self.asked, info) if self.is_gap else self.asked
+        return fitted(params, info, self.resolver.calibrations.named)
+
+    @cached_property
+    def policy(self) -> UnmaskingPolicy:
+        name, settings = self.params.unmasking, self.params.unmasking_settings
+        policy = self.resolver.catalog.unmasking_policy(name, settings)
+        num_samples = self.params.num_samples
+        if num_samples > 1 and not self.params.is_drawn and not policy.is_random:
+            problem = f"{num_samples} responses at temperature 0 would all be the same"
+            advice = "set a temperature above 0 or unmasking 'random'"
+            raise InputError(f"{problem}; {advice}", "temperature")
+        return policy
+
+    @cached_property
+    def order(self) -> Order | None:
+        """What must be built for its constraint, if it has one. For any thread; takes a moment."""
+        constraint = self.resolver.catalog.chosen(CONSTRAINT, self.params)
+        if constraint is None:
+            return None
+        check_constraint(self.params, self.policy)
+        return Order.of(constraint, self.params, self.resolver.predictor)
+
+    @cached_property
+    def constraint(self) -> Constrained | None:
+        """Its constraint, built now unless it was before, which takes seconds at most. For any
+        thread. Raises InputError if no answer is short enough.
+        """
+        if self.order is None:
+            return None
+        tokens = self.order.built() if self.tokens is None else self.tokens
+        return Constrained.by(tokens, self.order, self.params, self.policy.confidence)
+
+
+Asked = SamplingParams | Preparation
+"""What is asked of answers, or what was found out of it before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolver:
+    """Resolves requests by one catalog, for the loaded models, "target" and possibly "judge".
+    calibrations: what tells probabilities of scores. explains: whether scores are explained.
+    """
+
+    predictors: Mapping[str, MaskPredictor]
+    catalog: Catalog
+    calibrations: Calibrations = field(default_factory=Calibrations)
+    explains: bool = False
+
+    @property
+    def predictor(self) -> MaskPredictor:
+        return self.predictors["target"]
+
+    @property
+    def prompts(self) -> Prompts:
+        return Prompts(self.predictors)
+
+    def prepared(self, asked: object, is_gap: bool = False) -> Preparation:
+        """Return what prepares a request; None asks for the defaults. Raises InputError for what
+        are no params.
+        """
+        if isinstance(asked, Preparation) and asked.is_gap == is_gap:
+            return asked
+        params = asked.asked if isinstance(asked, Preparation) else asked
+        return Preparation(self, params_of(params, SamplingParams), is_gap)
+
+    def writing(
+        self, prompt: GivenPrompt, prepared: Preparation, recorded: tuple[Confidence, ...] = ()
+    ) -> ResolvedWriting:
+        """Return a request for answers. recorded: what their Writing tells besides what the scorer
+        reads. Raises InputError for what cannot be.
+        """
+        self.prompts.check_room(prompt, prepared.asked.max_tokens)
+        params = prepared.params
+        if params.seed is None:
+            params = params.model_copy(update={"seed": drawn_seed()})
+        controller = self.catalog.length_controller(params.length or "", params.length_settings)
+        writer = Writer(controller, self.catalog.chosen(REVISER, params))
+        policy, constraint = prepared.policy, prepared.constraint
+        scorer, params = self._scorer(prompt, params)
+        if prompt.is_gap:
+            check_gap(params, controller, scorer.scorer)
+        answers = Answers(self.predictors, self.catalog, prompt, scorer, params, prepared.asked)
+        return ResolvedWriting(
+            prompt,
+            params,
+            scorer,
+            self.calibrations.of(answers),
+            self.predictor,
+            writer,
+            policy,
+            constraint,
+            self.calibrations.stopping(answers),
+            tuple({*recorded, *scorer.scorer.recorded}),
+        )
+
+    def scoring(
+        self,
+        prompt: GivenPrompt,
+        responses: Sequence[Prompt],
+        params: ScoringParams,
+        finished: bool | None,
+    ) -> ResolvedScoring:
+        """Return a request for the scores of given responses."""
+        params = fitted(params, self.predictor.info, self.calibrations.named)
+        scorer, params = self._scorer(prompt, params)
+        are_ended = isinstance(responses[0], str) if finished is None else finished
+        if are_ended:
+            scorer = replace(scorer, end_id=self.prompts.end_id(prompt))
+        texts = self.texts(prompt, responses, params.block_length)
+        is_finished = are_ended or all(map(_has_end, texts))
+        answers = Answers(
+            self.predictors, self.catalog, prompt, scorer, params, is_finished=is_finished
+        )
+        return ResolvedScoring(prompt, params, scorer, self.calibrations.of(answers), texts)
+
+    def texts(
+        self, prompt: GivenPrompt, responses: Sequence[Prompt], block_length: int
+    ) -> list[TokenSequence]:
+        """Return the texts of given responses."""
+        texts = []
+        for number, response in enumerate(responses, start=1):
+            try:
+                texts.append(self.prompts.finished(prompt, response, block_length))
+            except InputError as error:
+                if len(responses) == 1:
+                    raise
+                raise error.at(f"candidate {number}") from error
+        return texts
+
+    def check_scorer(self, name: str, scorer: Scorer) -> None:
+        """Raise InputError, which names the scorer, unless the model that it asks is loaded."""
+        if scorer.asks == "judge" and "judge" not in self.predictors:
+            problem = f"scorer {name!r} needs an auto-regressive judge"
+            raise InputError(f"{problem}; name one with --judge MODEL (judge=...)", "judge")
+        if scorer.asks == "target" and self.predictor.info.is_autoregressive:
+            problem = f"scorer {name!r} needs a diffusion language model"
+            reason = f"{self.predictor.info.name!r} is auto-regressive"
+            advice = "score with 'ar-perplexity', or use another model"
+            raise InputError(f"{problem}, and {reason}; {advice}", "scorer")
+
+    def _scorer(self, prompt: GivenPrompt, params: P) -> tuple[SequenceScorer, P]:
+        scorer = self.catalog.scorer(params.scorer, params.scorer_settings)
+        self.check_scorer(params.scorer, scorer)
+        name = params.selector or scorer.default_selector
+        params = params.model_copy(update={"selector": name})
+        selector = self.catalog.selector(name)
+        translation = self.prompts.translation(prompt)
+        # The report costs a pass that what is known from the writing does not.
+        is_reported = not scorer.needs_writing or "logprobs" in params.model_fields_set
+        reported = params.logprobs if is_reported else None
+        tokenizers = {role: predictor.tokenizer for role, predictor in self.predictors.items()}
+        explainer = Explainer(tokenizers, name) if self.explains else None
+        bound = SequenceScorer(
+            scorer, selector, reported, translation, params.scorer, explainer=explainer
+        )
+        return bound, params
+
+
+def _has_end(sequence: TokenSequence) -> bool:
+    return bool(sequence.special.is_end(sequence.response[-1:])[0])
