@@ -5,13 +5,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
-from dise_adapters.local.loading import loader
+from dise_adapters.local.loading import loader, stored
 from dise_core import LLM, CheckpointError, Distribution, Read, Reading
 from tests import reference_a2d, reference_dream, reference_llada
 
@@ -83,6 +85,19 @@ def test_a_start_imports_none_of_transformers_models(folder: Path) -> None:
         capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+
+
+@pytest.mark.parametrize("name", stored.CLASSES)
+def test_the_shapes_are_those_of_transformers_module(name: str) -> None:
+    sizes = {"hidden_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 10}
+    sizes |= {"intermediate_size": 28, "vocab_size": 50, "num_hidden_layers": 2}
+    if name == "Qwen2ForCausalLM":
+        del sizes["head_dim"]
+    model_class: Any = getattr(transformers, name)
+    with torch.device("meta"):
+        model = model_class(model_class.config_class(**sizes))
+    shapes = {part: tuple(weight.shape) for part, weight in model.state_dict().items()}
+    assert stored._shapes(sizes, name) == shapes
 
 
 def test_what_is_wrong_with_weights_is_told_as_ever(folder: Path) -> None:

@@ -22,20 +22,10 @@ from dise_adapters.local.decoder.prefixes import whole_blocks
 from dise_adapters.local.decoder.whole import WholeBody, check_implementation
 from dise_adapters.local.devices import choose_device, choose_dtype, is_gpu
 from dise_adapters.local.loading.placing import OnDevice, placing, spread_over
-from dise_adapters.local.loading.planning import (
-    RESIDUALS,
-    cache_tokens,
-    pass_bytes,
-    states_per_token,
-)
+from dise_adapters.local.loading.planning import cache_tokens, pass_bytes, states_per_token
 from dise_adapters.local.loading.quantization import Quantizer, linear_share
 from dise_adapters.local.loading.quiet import quiet, quiet_gguf, telling
-from dise_adapters.local.loading.stored import (
-    EMBEDDING,
-    StoredDecoder,
-    give_back_freed_memory,
-    stored_decoder,
-)
+from dise_adapters.local.loading.stored import StoredDecoder, give_back_freed_memory, stored_decoder
 from dise_adapters.local.loading.weighing import configured, refuse_not_finite, weigh
 from dise_adapters.local.reading.layout import Layout
 from dise_adapters.local.reading.reader import TransformerReader
@@ -67,13 +57,12 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
             "attn_implementation",
         )
     check_implementation(config.attn_implementation, checkpoint.attention)
-    quantizer = Quantizer(config.quantization) if config.quantization else None
     if config.attn_implementation == "sdpa" and config.device_map is None:
         stored = stored_decoder(checkpoint, device, dtype)
         if stored is not None:
-            return _stored_reader(stored, checkpoint, config, quantizer)
+            return _stored_reader(stored, checkpoint, config)
     model = _from_pretrained(checkpoint, config, device, dtype)
-    return _reader(model, device, checkpoint, config, quantizer)
+    return _reader(model, device, checkpoint, config)
 
 
 def _from_pretrained(
@@ -161,11 +150,7 @@ def _taken_apart(
 
 @torch.inference_mode()
 def _reader(
-    model: PreTrainedModel,
-    device: torch.device,
-    checkpoint: Checkpoint,
-    config: EngineConfig,
-    quantizer: Quantizer | None,
+    model: PreTrainedModel, device: torch.device, checkpoint: Checkpoint, config: EngineConfig
 ) -> TransformerReader:
     """Return a reader that applies the head only at the positions read, if the logits are just the
     head's output.
@@ -174,7 +159,7 @@ def _reader(
     and models on several devices through transformers' and accelerate's. device: where a model goes
     that is quantized; until then it is in main memory.
     """
-    is_spread, home = spread_over(model)
+    (is_spread, home), quantizer = spread_over(model), Quantizer.of(config)
     device = home if is_spread or quantizer is None else device
     if not is_gpu(device):
         THREADS.fit(model.num_parameters())
@@ -183,8 +168,7 @@ def _reader(
         if quantizer:
             quantizer.refuse_few(linear_share(body, has_experts=True), type(body).__name__)
         width = states_per_token(body.layers, body.config.hidden_size)
-        parts = decoder_parts(body, head, device)
-        return _own_reader(parts, vocab_size, width, checkpoint, config, quantizer)
+        return _own_reader(decoder_parts(body, head, device), width, checkpoint, config)
     if quantizer:
         quantizer.modules(body, checkpoint.folder, device)
         model.to(device)
@@ -213,25 +197,19 @@ def _parts(
 
 @torch.inference_mode()
 def _stored_reader(
-    stored: StoredDecoder, checkpoint: Checkpoint, config: EngineConfig, quantizer: Quantizer | None
+    stored: StoredDecoder, checkpoint: Checkpoint, config: EngineConfig
 ) -> TransformerReader:
     if not is_gpu(stored.device):
         THREADS.fit(sum(map(math.prod, stored.shapes.values())))
-    vocab_size, hidden = stored.shapes[EMBEDDING]
-    width = RESIDUALS * hidden + stored.outputs_per_layer
-    return _own_reader(stored.parts(), vocab_size, width, checkpoint, config, quantizer)
+    return _own_reader(stored.parts(), stored.states_per_token, checkpoint, config)
 
 
 def _own_reader(
-    parts: DecoderParts,
-    vocab_size: int,
-    width: int,
-    checkpoint: Checkpoint,
-    config: EngineConfig,
-    quantizer: Quantizer | None,
+    parts: DecoderParts, width: int, checkpoint: Checkpoint, config: EngineConfig
 ) -> TransformerReader:
     """Return a reader with our forward pass. width: numbers that a pass holds for each token."""
-    parts, head = _with_head(parts, is_int8=quantizer is not None)
+    quantizer = Quantizer.of(config)
+    parts, head, vocab_size = _with_head(parts, is_int8=quantizer is not None)
     attention, example, room = checkpoint.attention, parts.norm, None
     body = OwnBody(parts, attention, quantizer.linear if quantizer else linear)
     give_back_freed_memory()
@@ -244,17 +222,18 @@ def _own_reader(
     return TransformerReader(body, head, vocab_size, example.device, layout)
 
 
-def _with_head(parts: DecoderParts, is_int8: bool) -> tuple[DecoderParts, torch.nn.Module]:
-    """Return the parts with the embedding that the body takes, and the head; one is the other where
-    they are tied and int8.
+def _with_head(parts: DecoderParts, is_int8: bool) -> tuple[DecoderParts, torch.nn.Module, int]:
+    """Return the parts with the embedding that the body takes, the head, and how many logits it
+    has; one is the other where they are tied and int8.
     """
     words = parts.embedding
     assert isinstance(words, torch.Tensor)
     if not is_int8:
-        return parts, linear(*((words, None) if parts.head is None else parts.head()))
+        head = linear(*((words, None) if parts.head is None else parts.head()))
+        return parts, head, len(words)
     table = Int8Linear(words)
     head = table if parts.head is None else Int8Linear(*parts.head())
-    return replace(parts, embedding=table), head
+    return replace(parts, embedding=table), head, len(words)
 
 
 def _layout(checkpoint: Checkpoint, room: KVCache | None = None) -> Layout:

@@ -14,7 +14,6 @@ import torch
 
 from dise_adapters.local.decoder.linear import can_pack
 from dise_adapters.local.devices import is_gpu
-from dise_adapters.local.loading.planning import RESIDUALS
 from dise_adapters.local.loading.stored import EMBEDDING, HEAD, StoredDecoder, stored_decoder
 
 if TYPE_CHECKING:
@@ -79,7 +78,8 @@ class Outline:
         unpacked = 2 if checkpoint.is_gguf else 0
         own = stored_decoder(checkpoint, torch.device(MAIN), torch.float32)
         if own is not None:
-            return cls(*_own_counts(own), dtype, 0, *_pass_counts(own), unpacked)
+            vocab_size = own.shapes[EMBEDDING][0]
+            return cls(*_own_counts(own), dtype, 0, own.states_per_token, vocab_size, unpacked)
         counts = {name: math.prod(weight.shape) for name, weight in stored.items()}
         if checkpoint.is_gguf and checkpoint.settings is None:
             return cls(*_counts(counts), "packed", unpacked=unpacked, is_unpacked_first=True)
@@ -144,11 +144,6 @@ def _own_counts(own: StoredDecoder) -> tuple[int, int, int, int, int]:
     embedding, head = numbers.pop(EMBEDDING), numbers.pop(HEAD)
     norm, _, layers, layer, weight = _counts(numbers)
     return embedding, 0 if own.is_tied else head, layers + norm, layer, weight
-
-
-def _pass_counts(own: StoredDecoder) -> tuple[int, int]:
-    vocab_size, hidden = own.shapes[EMBEDDING]
-    return RESIDUALS * hidden + own.outputs_per_layer, vocab_size
 
 
 def _counts(numbers: Numbers) -> tuple[int, int, int, int, int]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor, nn
 
 from dise_adapters.local.decoder.integers import BLOCK, Int4Linear, Int8Linear, IntegerLinear
-from dise_core import InputError
+from dise_core import EngineConfig, InputError
 
 if TYPE_CHECKING:
     from dise_core.params.engine import Quantization
@@ -25,6 +25,11 @@ class Quantizer:
 
     def __init__(self, method: Quantization) -> None:
         self._method = method
+
+    @classmethod
+    def of(cls, config: EngineConfig) -> Self | None:
+        """Return what the options ask for; None without quantization."""
+        return None if config.quantization is None else cls(config.quantization)
 
     def linear(self, weight: Tensor, bias: Tensor | None = None) -> IntegerLinear:
         """Return the layer with that weight [out, in] and bias [out], rounded."""

@@ -22,6 +22,7 @@ from torch.nn.functional import silu
 from dise_adapters.checkpoint.files import one_line
 from dise_adapters.local.decoder.layer import Traits
 from dise_adapters.local.decoder.own import DecoderParts, Rotation
+from dise_adapters.local.loading.planning import RESIDUALS
 from dise_adapters.local.loading.quiet import counting
 from dise_adapters.local.loading.weighing import refuse_not_finite
 from dise_core import ModelError
@@ -67,10 +68,11 @@ class StoredDecoder:
         return bool(self.settings["tie_word_embeddings"])
 
     @property
-    def outputs_per_layer(self) -> int:
-        """How many numbers the linear layers of a layer make of each token."""
+    def states_per_token(self) -> int:
+        """How many numbers a forward pass holds for each token."""
         layer = (shape for name, shape in self.shapes.items() if ".layers.0." in name)
-        return sum(shape[0] for shape in layer if len(shape) == 2)
+        outputs = sum(shape[0] for shape in layer if len(shape) == 2)
+        return RESIDUALS * self.shapes[EMBEDDING][1] + outputs
 
     def parts(self) -> DecoderParts:
         """Return the decoder, whose layers are read later. Raises what `read` raises."""
