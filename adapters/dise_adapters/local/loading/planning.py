@@ -6,7 +6,6 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
-from dise_adapters.families.blocks import Varying
 from dise_adapters.local.devices import free_bytes, is_gpu
 from dise_adapters.local.reading.reader import CPU_TOKENS, rows_at_once
 from dise_core import Attention, Bidirectional, Causal, EngineConfig, InputError
@@ -52,14 +51,6 @@ def pass_bytes(states: int, vocab_size: int, config: EngineConfig, example: torc
     return tokens * states * example.element_size() + logits
 
 
-def default_tokens(attention: Attention | Varying) -> tuple[int, int]:
-    """Return how many tokens' keys and values are kept where no option says it: of texts under way,
-    none for a model that writes none, and of their beginnings, none where they are not exact.
-    """
-    of_texts = 0 if isinstance(attention, Causal) else CACHE_TOKENS
-    return of_texts, 0 if isinstance(attention, Bidirectional) else PREFIX_TOKENS
-
-
 def cache_tokens(
     config: EngineConfig,
     attention: Attention,
@@ -68,8 +59,8 @@ def cache_tokens(
     working: int,
 ) -> tuple[int, int]:
     """Return how many tokens' keys and values to keep, of texts under way and of their beginnings:
-    as many as the options say, or else as many of `default_tokens` as fit on the device beside a
-    forward pass.
+    as many as the options say, or else as many of the defaults as fit on the device beside a
+    forward pass: no texts of a model that writes none, no beginnings that are not exact.
 
     shape: layers, key-value heads, head dimension. example: any tensor of the cache's type on its
     device. working: the bytes of a forward pass. Raises InputError for more tokens than fit. What
@@ -79,8 +70,11 @@ def cache_tokens(
     token, free = layers * 2 * heads * size * example.element_size(), free_bytes(example.device)
     left = None if free is None else max(0, free - working) // token
     kept = list[int]()
-    names = ("max_cache_tokens", "prefix_cache_tokens")
-    for name, default in zip(names, default_tokens(attention), strict=True):
+    defaults = {
+        "max_cache_tokens": 0 if isinstance(attention, Causal) else CACHE_TOKENS,
+        "prefix_cache_tokens": 0 if isinstance(attention, Bidirectional) else PREFIX_TOKENS,
+    }
+    for name, default in defaults.items():
         requested: int | None = getattr(config, name) if default else None
         tokens = default if requested is None else requested
         if left is not None and free is not None and tokens > left:

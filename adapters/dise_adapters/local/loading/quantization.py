@@ -60,18 +60,14 @@ class Quantizer:
         return InputError(f"quantization={self._method!r} {problem}", "quantization")
 
 
-def linear_weights(body: nn.Module, has_experts: bool = False) -> int:
-    """Return the weights in a body's linear layers; has_experts: and in one tensor for experts."""
-    modules = list(body.modules())
-    count = sum(module.weight.numel() for module in modules if isinstance(module, nn.Linear))
-    names = EXPERTS if has_experts else ()
-    tensors = (getattr(module, name, None) for module in modules for name in names)
-    return count + sum(weight.numel() for weight in tensors if isinstance(weight, nn.Parameter))
-
-
 def linear_share(body: nn.Module, has_experts: bool = False) -> float:
-    """Return the share of a body's weights, without its embeddings, that linear_weights counts."""
-    embeddings = [module for module in body.modules() if isinstance(module, nn.Embedding)]
-    apart = sum(module.weight.numel() for module in embeddings)
+    """Return the share of a body's weights, without its embeddings, that are in linear layers, and
+    has_experts: in tensors of all experts.
+    """
+    modules = list(body.modules())
+    linear = sum(module.weight.numel() for module in modules if isinstance(module, nn.Linear))
+    tensors = (getattr(module, name, None) for module in modules for name in EXPERTS if has_experts)
+    experts = sum(weight.numel() for weight in tensors if isinstance(weight, nn.Parameter))
+    apart = sum(module.weight.numel() for module in modules if isinstance(module, nn.Embedding))
     whole = sum(weight.numel() for weight in body.parameters()) - apart
-    return linear_weights(body, has_experts) / max(1, whole)
+    return (linear + experts) / max(1, whole)

@@ -28,7 +28,11 @@ def weigh(checkpoint: Checkpoint) -> None:
     folder, stored = checkpoint.folder, checkpoint.weights.stored.values()
     if checkpoint.is_gguf and checkpoint.settings is None:
         return  # its file is its configuration too
-    model = without_memory(checkpoint)
+    model_class, config = configured(checkpoint)
+    is_auto = not hasattr(model_class, "config_class")
+    make = partial(model_class.from_config, trust_remote_code=False) if is_auto else model_class
+    with torch.device("meta"):
+        model = make(config)
     num_elements = sum(part.numel() for part in (*model.parameters(), *model.buffers()))
     num_stored = sum(math.prod(weight.shape) for weight in stored)
     num_bytes = sum(path.stat().st_size for path in {weight.path for weight in stored})
@@ -59,16 +63,6 @@ def configured(checkpoint: Checkpoint) -> tuple[Any, Any]:
         return model_class, model_class.config_class(**checkpoint.settings)
     config = checkpoint.config or read_by_transformers(checkpoint.weights)
     return model_class, config
-
-
-def without_memory(checkpoint: Checkpoint) -> torch.nn.Module:
-    """Return transformers' model of the checkpoint's configuration, without room for weights."""
-    model_class, config = configured(checkpoint)
-    is_auto = not hasattr(model_class, "config_class")
-    make = partial(model_class.from_config, trust_remote_code=False) if is_auto else model_class
-    with torch.device("meta"):
-        model: torch.nn.Module = make(config)
-    return model
 
 
 @torch.inference_mode()
