@@ -18,18 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import random_llada
 import torch
-from command import Parser, head, row
-from settled import settled
-from side_by_side import ratios, spread, take_turns, whole_reader
+from command import Parser, head, ratios, row, settled, spread, take_turns, whole_reader
+from random_checkpoints import SHAPES, dense, write
 
 from dise_app.terminal.memory import keep_freed_memory
 from dise_core import LLM, SamplingParams, ScoringParams
 from dise_eval.datasets import questions
-
-SHAPES = {1: (128, 2), 10: (384, 6), 100: (960, 10)}
-"""Width and layers by millions of parameters without the vocabulary's."""
 
 NUM_TEXTS, TEXT_LENGTHS = 64, (48, 128)
 PROMPT_LENGTHS = (8, 16, 24, 32, 40, 48, 56, 64)
@@ -131,7 +126,7 @@ def embedded(path: Path | None, num_problems: int) -> tuple[Job, Job]:
 
 def random_jobs(folder: str, vocabulary: int, size: int) -> list[Job]:
     """Return what is timed on a random model."""
-    random_llada.write(Path(folder), vocabulary, *SHAPES[size], max_length=512)
+    write(Path(folder), dense(vocabulary, *SHAPES[size]))
     naive, llm = Naive(folder, vocabulary - 1), settled(LLM(folder))
     random = np.random.default_rng(0)
     texts = [

@@ -2,20 +2,17 @@
 format.
 
 python benchmarks/beside_llama_cpp.py [--size 141M|1B] [--types F16 Q8_0 Q4_0] [--rounds 5]
-    [--answers [--blocks 4]] [--profile]
+    [--answers [--blocks 4]]
 
 `make peers` runs it in an environment of its own. llama.cpp runs as its diffusion example does:
 causal attention off, the whole text in each step, all logits; a batch is one of sequences. Each
 engine has a process of its own, and they take turns; times are medians. Memory is what a process
 has grown by since before it loaded the model. Only `llama_decode` counts of llama.cpp's pass.
---profile tells what our passes consist of, and what their matmuls would take as fast as one layer's
-in float32.
 """
 
 from __future__ import annotations
 
 import ctypes
-import itertools
 import json
 import os
 import statistics
@@ -42,15 +39,6 @@ OURS: dict[str, dict[str, Any]] = {
     "Q4_0": {"dtype": "float32", "quantization": "int4"},
 }
 """Our options for each type of weights."""
-
-PARTS = {
-    "mkldnn::_linear_pointwise": "matmuls", "aten::_int_mm": "matmuls", "aten::addmm": "matmuls",
-    "aten::mm": "matmuls", "aten::_scaled_dot_product_flash_attention_for_cpu": "attention",
-}  # fmt: skip
-"""What torch's operators are in a profile."""
-
-BAR = 0.45
-"""The share of llama.cpp's time that a pass in 16 bits is to take."""
 
 ANSWER: dict[str, Any] = {"max_tokens": 128, "steps": 64, "block_length": 32, "scorer": "written"}
 
@@ -128,35 +116,6 @@ class Ours:
         readings = self.llm.predictor.read(reads)
         seconds = time.perf_counter() - started
         return {"seconds": seconds, "logprobs": readings[0].logprobs.tolist()}
-
-    def profile(self, prompts: int, tokens: int) -> dict[str, Any]:
-        """Return the seconds of a pass, in matmuls, in attention, and in all its matmuls as fast as
-        float32's.
-        """
-        import torch
-        from torch.profiler import profile
-
-        seconds = self.one_pass(prompts, tokens)["seconds"]
-        with profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiled:
-            self.one_pass(prompts, tokens)
-        spent = dict.fromkeys(("matmuls", "attention"), 0.0)
-        for event in profiled.key_averages():
-            if part := PARTS.get(event.key):
-                spent[part] += event.cpu_time_total / 1e6
-        return {"seconds": seconds, **spent}
-
-    def peak(self, inputs: int, outputs: int, rows: int) -> dict[str, Any]:
-        """Return the seconds of a float32 matmul."""
-        import torch
-
-        from dise_adapters.local.decoder.linear import linear
-
-        with torch.inference_mode():
-            layer, states = linear(torch.randn(outputs, inputs)), torch.randn(rows, inputs)
-            layer(states)
-            started = time.perf_counter()
-            layer(states)
-            return {"seconds": time.perf_counter() - started}
 
     def prepare(self) -> None:
         """Import what a model will need."""
@@ -326,25 +285,20 @@ def main() -> None:
     parser.add_argument("--answers", action="store_true", help="write whole answers too")
     parser.add_argument("--blocks", type=int, default=4, help="of an answer that llama.cpp writes")
     parser.add_argument("--caches", nargs="+", default=["none", "prefix", "dual"])
-    parser.add_argument("--profile", action="store_true", help="only tell what a pass consists of")
     parser.add_argument("--engine", choices=("ours", "theirs"))
     parser.add_argument("--path")
     parser.add_argument("kind", nargs="?")
     args = parser.options(size="tiny", types=["F32"], tokens=[16], prompts=[1], rounds=1)
     if args.engine:
         return serve(Ours if args.engine == "ours" else Theirs, args.path, args.kind)
-    if args.profile:
-        head("type", "prompts x tokens", "ours, ms", "matmuls", "attention", "all else",
-             "all matmuls in float32", f"{BAR} of llama.cpp")  # fmt: skip
-    else:
-        head("type", "what, prompts", "llama.cpp, ms", "ours, ms", "ratio", "llama.cpp, MiB",
-             "ours, MiB", "difference")  # fmt: skip
+    head("type", "what, prompts", "llama.cpp, ms", "ours, ms", "ratio", "llama.cpp, MiB",
+         "ours, MiB", "difference")  # fmt: skip
     for kind in args.types:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.gguf"
             write_gguf(path, SIZES[args.size], kind)
             workers = {name: Worker(name, path, kind) for name in ("theirs", "ours")}
-            (profile if args.profile else compare)(workers, kind, args)
+            compare(workers, kind, args)
             for worker in workers.values():
                 worker.close()
 
@@ -363,23 +317,6 @@ def compare(workers: dict[str, Worker], kind: str, args: Any) -> None:
             ours = workers["ours"].ask("answer", prompts, cache)
             same = np.equal(np.array(ours["tokens"])[:, : tokens.shape[1]], tokens).mean()
             show(kind, f"answers, {prompts}, cache {cache}", theirs, ours, f"{same:.0%} same")
-
-
-def profile(workers: dict[str, Worker], kind: str, args: Any) -> None:
-    """Print what our passes of a type consist of, in medians, and what bounds them."""
-    width, inner, layers = SIZES[args.size]
-    weights = layers * (4 * width + 3 * inner) * width + VOCABULARY * width
-    for prompts, tokens in itertools.product(args.prompts, args.tokens):
-        theirs, _ = turns(workers, args.rounds + 1, "one_pass", prompts, tokens)
-        asked = [workers["ours"].ask("profile", prompts, tokens) for _ in range(args.rounds + 1)]
-        ours = {name: statistics.median(a[name] for a in asked[1:] or asked) for name in asked[0]}
-        shape = (width, 2 * inner, prompts * tokens)
-        one = min(workers["ours"].ask("peak", *shape)["seconds"] for _ in range(args.rounds + 1))
-        else_ = ours["seconds"] - ours["matmuls"] - ours["attention"]
-        bound = one * weights / (width * 2 * inner)
-        times = (ours["seconds"], ours["matmuls"], ours["attention"], else_, bound)
-        cells = [f"{time * 1e3:.0f}" for time in (*times, BAR * theirs["seconds"])]
-        row(kind, f"{prompts} x {tokens}", *cells)
 
 
 def show(kind: str, what: str, theirs: dict[str, Any], ours: dict[str, Any], same: str) -> None:

@@ -18,11 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import random_llada
-from against_naive import SHAPES
-from command import Parser, head, row
-from settled import settled
-from side_by_side import ratios, spread, take_turns
+from command import Parser, head, ratios, row, settled, spread, take_turns
+from random_checkpoints import SHAPES, dense, write
 
 from dise_app.terminal.memory import keep_freed_memory
 from dise_core import LLM, RequestOutput, SamplingParams
@@ -104,9 +101,7 @@ def random_model(size: int, length: int, caches: Sequence[str], rounds: int) -> 
     random = np.random.default_rng(0)
     prompts = [random.integers(0, VOCABULARY - 2, n).tolist() for n in PROMPT_LENGTHS]
     with tempfile.TemporaryDirectory() as folder:
-        llm = settled(
-            LLM(str(random_llada.write(Path(folder), VOCABULARY, *SHAPES[size], max_length=512)))
-        )
+        llm = settled(LLM(str(write(Path(folder), dense(VOCABULARY, *SHAPES[size])))))
     asked = {
         f"{name}, {cache}": SamplingParams(
             max_tokens=length, cache=cache, length=name, length_settings=settings

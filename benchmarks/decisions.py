@@ -20,9 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import random_llada
-from command import Parser, head, row
-from settled import settled
+from command import Parser, head, row, settled
+from random_checkpoints import dense, write
 
 import dise_adapters.embedded
 from dise import AsyncLLM
@@ -112,7 +111,7 @@ def random_model(folder: Path, width: int) -> str:
     """
     embedded = Path(dise_adapters.embedded.__file__).parent / "countdown"
     its = json.loads((embedded / "config.json").read_text())
-    random_llada.write(folder, its["embedding_size"], width, LAYERS, its["max_sequence_length"])
+    write(folder, dense(its["embedding_size"], width, LAYERS))
     for file in embedded.iterdir():
         if file.name not in ("config.json", "model.safetensors"):
             shutil.copy(file, folder)

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from command import Parser, head, row
+from command import Parser, head, row, whole_reader
 
 TOKENS, READ = 64, 8
 
@@ -46,7 +46,6 @@ def one_pass(count: int, tokens: int = TOKENS, whole: bool = False) -> Callable[
     """Return what runs one pass over `count` sequences."""
     import numpy as np
     import torch
-    from side_by_side import whole_reader
 
     from dise_adapters.local.decoder.batch import TextBatch
     from dise_core import LLM
@@ -93,31 +92,6 @@ def shares(count: int) -> dict[str, float]:
     return {name: spent / sum(found.values()) for name, spent in found.items()}
 
 
-def matmuls() -> dict[str, float]:
-    """Return the GFLOP/s of a matmul of the model's shape, by type and by who computes it."""
-    import torch
-
-    from dise_adapters.local.decoder.linear import linear
-
-    found = {}
-    for dtype in (torch.float32, torch.bfloat16):
-        plain, states = (
-            torch.nn.Linear(192, 512, bias=False).to(dtype),
-            torch.randn(2048, 192).to(dtype),
-        )
-        for name, matmul in (("torch", plain), ("packed", linear(plain))):
-            times = []
-            for _ in range(60):
-                started = time.perf_counter()
-                with torch.inference_mode():
-                    matmul(states)
-                times.append(time.perf_counter() - started)
-            found[f"{str(dtype).removeprefix('torch.')}, {name}"] = (
-                2 * 2048 * 192 * 512 / statistics.median(times) / 1e9
-            )
-    return found
-
-
 def main() -> None:
     """Print the table."""
     parser = Parser(__doc__)
@@ -141,14 +115,8 @@ def main() -> None:
         row(name, f"{found:.2f}", f"{found / count:.2f}")
     if args.tiny:
         return
-    print(
-        "\nOf 32 sequences at once: "
-        + ", ".join(f"{name} {share:.0%}" for name, share in shares(32).items())
-    )
-    print(
-        "\nA matmul of its shape: "
-        + ", ".join(f"{rate:.0f} GFLOP/s in {name}" for name, rate in matmuls().items())
-    )
+    told = ", ".join(f"{name} {share:.0%}" for name, share in shares(32).items())
+    print(f"\nOf 32 sequences at once: {told}")
 
 
 if __name__ == "__main__":

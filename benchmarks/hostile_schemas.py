@@ -90,6 +90,10 @@ class Client:
             return 0, time.perf_counter() - begun
         return answer.status, time.perf_counter() - begun
 
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
     def seconds(self, **more: object) -> float:
         """Return the seconds of an answer. Raises if it is none."""
         status, seconds = self.ask(**more)
@@ -171,6 +175,7 @@ def latencies(url: str, process: psutil.Process, args: argparse.Namespace) -> No
         before = processor_seconds(process)
         time.sleep(1)
         idle.append(processor_seconds(process) - before)
+    client.close()
     head("answers", "median alone, s", "p99", "median attacked, s", "p99", "p99, times alone")
     for name in asked:
         cells = []
@@ -196,6 +201,7 @@ def memory(url: str, process: psutil.Process, args: argparse.Namespace) -> None:
     for number in range(args.wide):
         wide = {"guided_regex": f"[0-9]{{1,{19_500 - number}}}", "dise": {"block_length": 4}}
         refused += client.ask(**wide)[0] != 200
+    client.close()
     now = resident(process)
     row(f"{args.wide} wide expressions ({refused} refused)", f"{now:.0f}", f"{now - before:.0f}")
 

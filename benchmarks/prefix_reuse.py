@@ -21,8 +21,8 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import random_qwen3
 from command import Parser, head, row
+from random_checkpoints import dense, write
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
@@ -35,7 +35,7 @@ from dise_core import RequestOutput, SamplingParams
 from dise_core.arrays import Ids
 from dise_decide import ChoiceQuestion, DecisionOutput, DecisionParams
 
-VOCABULARY, WIDTH, MAX_LENGTH, KEPT = 8192, 768, 4096, 8192
+VOCABULARY, WIDTH, BLOCK, KEPT = 8192, 768, 32, 8192
 OWN, WRITTEN = 16, 32
 """Tokens that each request, or turn, adds to what it shares, and that it is answered with."""
 
@@ -160,13 +160,11 @@ def questions(
 
 
 def with_words(folder: Path) -> Path:
-    """Let the checkpoint's tokenizer split at blanks, and give it the words of the questions."""
+    """Give the checkpoint a tokenizer of whole words, those of the questions among them."""
     known = dict.fromkeys([word for options in OPTIONS for word in options] + NUMBERS + OTHERS)
     words = [*known, *(f"t{i}" for i in range(len(known), VOCABULARY))]
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.model = models.WordLevel(
-        {word: i for i, word in enumerate(words)}, unk_token=words[-3]
-    )
+    names = {word: i for i, word in enumerate(words)}
+    tokenizer = Tokenizer(models.WordLevel(names, unk_token=words[-3]))
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Whitespace(), decoders.Fuse()
     tokenizer.save(str(folder / "tokenizer.json"))
     return folder
@@ -186,10 +184,9 @@ def main() -> None:
     args = parser.options(requests=3, prompt=128, turns=2, questions=3, input=100, layers=1)
     keep_freed_memory()
     with tempfile.TemporaryDirectory() as folder:
-        path = random_qwen3.write(Path(folder), VOCABULARY, WIDTH, args.layers, MAX_LENGTH)
-        path = with_words(path.rename(path.with_name("random")))
+        path = with_words(write(Path(folder), dense(VOCABULARY, WIDTH, args.layers, is_a2d=True)))
 
-        def load(kept: int, block: int = random_qwen3.BLOCK) -> LLM:
+        def load(kept: int, block: int = BLOCK) -> LLM:
             options = {"dtype": "float32", "prefix_cache_tokens": kept}
             return (
                 LLM(args.judge, **options) if not block else LLM(path, block_size=block, **options)
@@ -204,7 +201,7 @@ def main() -> None:
         head(*names, "of the input of one", "cached", "s", "same bits")
         numbers = np.random.default_rng(2)
         given = [f"t{i}" for i in numbers.integers(100, VOCABULARY - 3, args.input)]
-        for block in (random_qwen3.BLOCK, 4) if args.blocks else ():
+        for block in (BLOCK, 4) if args.blocks else ():
             questions(f"blocks of {block}", partial(load, block=block), args, given)
         if args.judge:
             given = [NUMBERS[i] for i in numbers.integers(0, 10, args.input)]

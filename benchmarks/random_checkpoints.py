@@ -1,4 +1,6 @@
-"""Checkpoints of any size with random weights, in LLaDA's and LLaDA2's formats, in shards."""
+"""Checkpoints of any size with random weights, in shards, in the formats of LLaDA, LLaDA2 and
+Tiny-A2D's Qwen3. Their tokenizer has a token for each byte, so it spells any prompt.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,16 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
 
 
 @dataclass(frozen=True)
 class Size:
-    """The size of a decoder. experts: 0 for a dense one; the first layer never has any."""
+    """The size of a decoder. experts: 0 for a dense one; the first layer never has any. is_a2d:
+    whether it is a Qwen3 of Tiny-A2D, whose blocks LLM's `block_size` says.
+    """
 
     width: int
     inner: int
@@ -30,6 +34,7 @@ class Size:
     per_token: int = 0
     expert_inner: int = 0
     groups: int = 0
+    is_a2d: bool = False
 
     @property
     def head_dim(self) -> int:
@@ -41,9 +46,21 @@ LLADA_8B = Size(4096, 12288, 32, 32, 126464)
 LLADA2_MINI = Size(2048, 5120, 20, 16, 157184, 4, 128, 256, 8, 512, 8)
 RANDOM_100M = Size(768, 2304, 12, 12, 8192)
 
+SHAPES = {1: (128, 2), 10: (384, 6), 100: (960, 10)}
+"""Width and layers by millions of parameters without the vocabulary's."""
+
+
+def dense(vocabulary: int, width: int, layers: int, is_a2d: bool = False) -> Size:
+    """Return a size of that width, with heads of 64."""
+    return Size(width, 3 * width, layers, width // 64, vocabulary, is_a2d=is_a2d)
+
 
 def write(
-    folder: Path, size: Size, dtype: torch.dtype, shard_bytes: int, device: str = "cpu"
+    folder: Path,
+    size: Size,
+    dtype: torch.dtype = torch.float32,
+    shard_bytes: int = 4 * 2**30,
+    device: str = "cpu",
 ) -> Path:
     """Write a checkpoint whose last two ids are the end and the mask token, unless there is one.
 
@@ -52,13 +69,28 @@ def write(
     if (folder / "config.json").is_file():
         return folder
     folder.mkdir(parents=True, exist_ok=True)
-    names = {f"t{i}": i for i in range(size.vocabulary)}
-    Tokenizer(models.WordLevel(names, unk_token="t0")).save(str(folder / "tokenizer.json"))
-    shapes = _llada2_shapes(size) if size.experts else _llada_shapes(size)
-    _write_shards(folder, shapes, dtype, shard_bytes, torch.Generator(device).manual_seed(0))
-    config = _llada2_config(size) if size.experts else _llada_config(size)
-    (folder / "config.json").write_text(json.dumps(config))
+    _tokenizer(size.vocabulary).save(str(folder / "tokenizer.json"))
+    config, shapes = _llada_config, _llada_shapes
+    if size.experts:
+        config, shapes = _llada2_config, _llada2_shapes
+    elif size.is_a2d:
+        config, shapes = _a2d_config, _a2d_shapes
+    generator = torch.Generator(device).manual_seed(0)
+    _write_shards(folder, shapes(size), dtype, shard_bytes, generator)
+    (folder / "config.json").write_text(json.dumps(config(size)))
     return folder
+
+
+def _tokenizer(vocabulary: int) -> Tokenizer:
+    """Return a tokenizer of a token for each byte, fillers, and the end and the mask token."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())[: vocabulary - 2]
+    fillers = [f"<{i}>" for i in range(len(letters), vocabulary - 2)]
+    names = [*letters, *fillers, "<|end|>", "<|mask|>"]
+    tokenizer = Tokenizer(models.BPE({name: i for i, name in enumerate(names)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(names[-2:])
+    return tokenizer
 
 
 def _write_shards(
@@ -121,6 +153,36 @@ def _llada_shapes(size: Size) -> Shapes:
             yield f"{prefix}.{name}.weight", (d,)
     yield "model.transformer.ln_f.weight", (d,)
     yield "model.transformer.ff_out.weight", (rows, d)
+
+
+def _a2d_config(size: Size) -> Mapping[str, Any]:
+    return {
+        "architectures": ["A2DQwen3LMHeadModel"], "model_type": "a2d-qwen3",
+        "hidden_size": size.width, "intermediate_size": size.inner, "head_dim": size.head_dim,
+        "num_hidden_layers": size.layers, "num_attention_heads": size.heads,
+        "num_key_value_heads": size.heads, "vocab_size": size.vocabulary,
+        "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
+        "hidden_act": "silu", "attention_bias": False, "tie_word_embeddings": False,
+        "mask_token_id": size.vocabulary - 1, "eos_token_id": size.vocabulary - 2,
+    }  # fmt: skip
+
+
+def _a2d_shapes(size: Size) -> Shapes:
+    d, inner, rows = size.width, size.inner, size.vocabulary
+    yield "model.embed_tokens.weight", (rows, d)
+    for layer in range(size.layers):
+        prefix = f"model.layers.{layer}"
+        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+            yield f"{prefix}.self_attn.{name}.weight", (d, d)
+        for name in ("q_norm", "k_norm"):
+            yield f"{prefix}.self_attn.{name}.weight", (size.head_dim,)
+        for name in ("gate_proj", "up_proj"):
+            yield f"{prefix}.mlp.{name}.weight", (inner, d)
+        yield f"{prefix}.mlp.down_proj.weight", (d, inner)
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            yield f"{prefix}.{name}.weight", (d,)
+    yield "model.norm.weight", (d,)
+    yield "lm_head.weight", (rows, d)
 
 
 def _llada2_config(size: Size) -> Mapping[str, Any]:

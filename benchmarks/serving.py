@@ -80,7 +80,7 @@ def server(
         yield found[0], psutil.Process(process.pid)
     finally:
         process.terminate()
-        process.wait(60)
+        process.communicate(timeout=60)
 
 
 def throughput(url: str, dtype: str, max_tokens: int, batch: int, pairs: int) -> None:

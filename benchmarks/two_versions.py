@@ -31,7 +31,7 @@ class Jobs:
 
     def __init__(self, folder: Path) -> None:
         import numpy as np
-        import random_llada
+        from random_checkpoints import dense, write
 
         from dise_core import LLM, SamplingParams, ScoringParams
 
@@ -44,7 +44,7 @@ class Jobs:
         self.answers = [
             answer.outputs[0].token_ids for answer in self.llm.generate(self.prompts, self._writing)
         ]
-        self.random_llm = LLM(str(random_llada.write(folder, 8192, 384, 6, max_length=2048)))
+        self.random_llm = LLM(str(write(folder, dense(8192, 384, 6))))
         self.long_text = numbers.integers(0, 8190, 1024).tolist()
         self.texts = [numbers.integers(0, 8190, n).tolist() for n in range(48, 80)]
         self.reads: list[tuple[Any, Any]] = []
@@ -183,9 +183,7 @@ class Version:
 
     def close(self) -> None:
         """End the process."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(60)
+        self._process.communicate(timeout=60)
 
 
 def main() -> None:
