@@ -14,12 +14,6 @@ def dise_commands() -> dict[str, str]:
 
 
 @hookimpl
-def dise_fits() -> dict[str, str]:
-    """Return what fits decisions."""
-    return {"decisions": "dise_decide.calibrating:calibrate"}
-
-
-@hookimpl
 def dise_routes() -> dict[str, str]:
     """Return the routes of decisions."""
     return {"decisions": "dise_decide.routes:add_decisions"}

@@ -57,9 +57,6 @@ COMMAND = Kind("", "command", object)
 """Verbs of the command: functions or apps as typer takes them."""
 ROUTES = Kind("", "route", object)
 """Functions of a FastAPI router, to which they add routes, and of the server's Service."""
-FIT = Kind("", "fit", object)
-"""What else `dise calibrate --NAME` fits: functions of the labelled file, the output, the options
-and whether JSON is printed."""
 ROUTE_OPTIONS = Kind("", "route option", Params)
 """Classes whose fields are options of `dise serve`, which routes get from `Service.options`."""
 FILE_RUNNER = Kind("", "file runner", Params)
@@ -67,7 +64,7 @@ FILE_RUNNER = Kind("", "file runner", Params)
 
 STRATEGIES: tuple[Kind[Any], ...] = (SCORER, SELECTOR, UNMASKING, LENGTH, REVISER, CONSTRAINT)
 KINDS: tuple[Kind[Any], ...] = (
-    *STRATEGIES, ADAPTER, ENGINE, DATASET, COMMAND, FIT, ROUTES, ROUTE_OPTIONS, FILE_RUNNER
+    *STRATEGIES, ADAPTER, ENGINE, DATASET, COMMAND, ROUTES, ROUTE_OPTIONS, FILE_RUNNER
 )  # fmt: skip
 BY_PLURAL = {kind.plural: kind for kind in KINDS}
 

@@ -12,15 +12,13 @@ from dise_app.cli import options
 from dise_app.cli.options import option
 from dise_app.files.texts import refuse_existing, refuse_unwritable, write_json
 from dise_core.errors import InputError
-from dise_core.plugins.discovery import installed_catalog, installed_plugins
+from dise_core.plugins.discovery import installed_catalog
 from dise_core.records import Record
 
 if TYPE_CHECKING:
     from dise_core.scoring.calibration import Calibration, Figures, Fit, Threshold
     from dise_eval.calibration.fitting import Labels
     from dise_eval.calibration.making import HeldOut, Made
-
-GUESTS = installed_plugins().fits
 
 LABELLED = options.Own(
     score=option(
@@ -42,7 +40,7 @@ LABELLED = options.Own(
     question_field=option(str | None, "Where lines hold the question. [default: each its own]"),
     skip_unscored=option(bool, "Leave out answers without a score.", False, "--skip-unscored"),
     fields=option(bool, "Lines {path, score, correct} are values of JSON.", False, "--fields"),
-    **{name: option(bool, f"Lines are {name}.", False, f"--{name}") for name in GUESTS},
+    decisions=option(bool, "Lines are of `dise decide --output`.", False, "--decisions"),
 )
 FITTED = options.Own(
     method=option(
@@ -82,8 +80,10 @@ def calibrate(
     refuse_unwritable(output)
     if not overwrite:
         refuse_existing(output, "--overwrite replaces it")
-    for name in filter(parts.labelled.get, GUESTS):
-        GUESTS[name].of_its_name().load()(scored, output, how, as_json)
+    if parts.labelled["decisions"]:
+        from dise_eval.calibration import decided
+
+        decided.calibrate(scored, output, how, as_json)
         return
     if how["coverage"]:
         raise InputError("--coverage goes with --decisions", "coverage")

@@ -29,14 +29,14 @@ from dise_decide import (
     PredicateQuestion,
     Question,
     ScoreQuestion,
-    fitting,
 )
 from dise_decide import calibration as maps
-from dise_decide.calibrating import DecidedLine, labelled
-from dise_decide.calibrating import labels_of as labels_of_lines
 from dise_decide.calibration import nameless
-from dise_decide.fitting import Promises
 from dise_decide.outputs import Finding
+from dise_eval.calibration import decisions as fitting
+from dise_eval.calibration.decided import DecidedLine, labelled
+from dise_eval.calibration.decided import labels_of as labels_of_lines
+from dise_eval.calibration.decisions import Promises
 from dise_eval.calibration.fitting import Labels
 from dise_eval.calibration.guarantee import Promise
 from dise_eval.calibration.searching import threshold_of

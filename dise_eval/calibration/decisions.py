@@ -1,6 +1,6 @@
 """Fits calibrations of decisions to labelled answers.
 
-Labels of dise_eval hold them: scores are the model's own shares, float64 [n, K], 0 where a question
+Labels hold them: scores are the model's own shares, float64 [n, K], 0 where a question
 has fewer than K options; is_right bool [n, K], true for the truth alone; questions the inputs.
 """
 

@@ -19,11 +19,11 @@ from dise_core.errors import InputError, shown
 from dise_core.params.base import input_error
 from dise_core.records import Fields
 from dise_decide.calibration import DecisionCalibration, QuestionFit
-from dise_decide.fitting import LEAST_OF_TYPE, Promises, fitted, joined
 from dise_decide.outputs import Answer
 from dise_decide.params import DecisionParams
 from dise_decide.questions import AnyQuestion
 from dise_eval.calibration import rows
+from dise_eval.calibration.decisions import LEAST_OF_TYPE, Promises, fitted, joined
 from dise_eval.calibration.fitting import LEAST_OF_FIELD, Labels
 from dise_eval.calibration.guarantee import Promise
 from dise_eval.reports import reliability
@@ -193,7 +193,7 @@ def _fit(
 
 
 def labels_of(group: list[Labelled]) -> Labels:
-    """Return the answers as `dise_decide.fitting` takes them."""
+    """Return the answers as `fitted` takes them."""
     shape = len(group), max(len(shares) for _, shares, *_ in group)
     labels = Labels(np.zeros(shape), np.zeros(shape, np.bool_), np.array([n for *_, n in group]))
     for place, (_, shares, truth, _) in enumerate(group):
