@@ -4,11 +4,12 @@ The names exported here and in dise_core.testing are the public API; docs/refere
 Those for users are in users.py; the others are for authors of plugins and of frameworks.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from dise_core import users
 from dise_core.arrays import Floats, Ids, LogProbs, Mask
 from dise_core.constraints.constraint import Constraint
-from dise_core.front.async_llm import AsyncLLM
-from dise_core.front.llm import LLM
 from dise_core.models.attention import Attention, Bidirectional, BlockCausal, Causal
 from dise_core.models.backend import Backend, Reader
 from dise_core.models.info import ModelInfo
@@ -40,7 +41,24 @@ from dise_core.writing.policy import Drafts, UnmaskingPolicy, UnmaskingStep
 from dise_core.writing.reviser import Reviser
 from dise_core.writing.revisions import RevisedToken, Revision, rewritten
 
+if TYPE_CHECKING:
+    from dise_core.front.async_llm import AsyncLLM
+    from dise_core.front.llm import LLM
+
+LATER = {"AsyncLLM": "dise_core.front.async_llm", "LLM": "dise_core.front.llm"}
+"""Where the doors are: who wants a strategy's names does not import what runs it."""
+
 configure_threads()
+
+
+def __getattr__(name: str) -> object:
+    """Return a door, which is imported when it is first asked for."""
+    if name not in LATER:
+        raise AttributeError(f"module 'dise_core' has no attribute {name!r}")
+    door: object = getattr(import_module(LATER[name]), name)
+    globals()[name] = door
+    return door
+
 
 __all__ = [
     "AsyncLLM", "LLM", "Attention", "Backend", "Bidirectional", "BlockCausal", "Bounds",

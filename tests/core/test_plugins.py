@@ -5,6 +5,7 @@ tests/app/test_third_party.py.
 import functools
 import json
 import re
+import subprocess
 import sys
 import types
 from collections.abc import Callable, Iterable
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 from pydantic import Field, create_model
 
+import dise_core
 from dise_core import EngineConfig, Read, Selector, TokenSequence, TopLogProbs, hookimpl
 from dise_core.arrays import Mask
 from dise_core.errors import InputError, PluginError, UnknownNameError
@@ -372,3 +374,16 @@ def test_whoever_takes_a_built_in_name_is_at_fault_and_not_dise(
     assert str(problem).endswith(
         "rename or uninstall the plugin 'strategies' at 'plugin_strategies'"
     )
+
+
+def test_who_wants_a_strategys_names_does_not_import_the_doors() -> None:
+    script = (
+        "import sys, dise_core, dise_strategies.plugin\n"
+        "doors = ['dise_core.front.llm', 'dise_core.front.async_llm', 'dise_core.front.planner']\n"
+        "assert not sys.modules.keys() & set(doors), 'a door was imported'\n"
+        "from dise_core import *\n"
+        "assert LLM is sys.modules[doors[0]].LLM and AsyncLLM.__name__ == 'AsyncLLM'\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    with pytest.raises(AttributeError, match="module 'dise_core' has no attribute 'LMM'"):
+        _ = dise_core.LMM  # type: ignore[attr-defined]
