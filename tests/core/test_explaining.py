@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from dise_core import (
     LLM,
+    AsyncLLM,
     BlockCausal,
     Catalog,
     CompletionOutput,
@@ -269,6 +271,16 @@ def test_a_guests_scorer_is_explained_by_what_it_asked() -> None:
 class Failing(ToyPredictor):
     def read(self, reads: Sequence[Read]) -> list[Reading]:
         raise ValueError("no pass")
+
+
+def test_the_async_entry_point_explains_too() -> None:
+    async def explained() -> Explanation:
+        async with AsyncLLM(ToyPredictor()) as llm:
+            [answer] = await llm.score([PROMPT], [RESPONSE], explain=True)
+            return explanation_of(answer.outputs[0])
+
+    [answer] = LLM(ToyPredictor()).score([PROMPT], [RESPONSE], explain=True)
+    assert asyncio.run(explained()) == answer.outputs[0].explanation
 
 
 def test_an_error_of_a_pass_reaches_the_scorer_as_ever() -> None:
