@@ -12,6 +12,7 @@ from dise_app.cli import options
 from dise_core import PluginError, UnknownNameError
 from dise_core.plugins.kinds import KINDS, Kind
 from dise_core.scoring.explaining import sentence
+from dise_core.scoring.strategy import Strategy
 
 Rows = list[dict[str, object]]
 
@@ -40,6 +41,7 @@ def plugins(
             value = entry.load() if chosen.holds_classes else entry.value
             about = _about(value)
             row = {"kind": chosen.title, "name": name, "plugin": entry.plugin}
+            row["suits"] = _suits(value)
             if kind is None:
                 rows.append({**row, "about": sentence(about)})
                 continue
@@ -105,6 +107,11 @@ def _kind_of(title: str) -> Kind[Any]:
 def _about(value: object) -> str:
     """Return what a class or a function says of itself, and where another value is."""
     return value if isinstance(value, str) else inspect.getdoc(value) or ""
+
+
+def _suits(value: object) -> str:
+    """Return for what a strategy is recommended, if it says so."""
+    return value.suits if isinstance(value, type) and issubclass(value, Strategy) else ""
 
 
 def _paragraph(about: str) -> str:

@@ -27,7 +27,9 @@ HEADINGS = (
 
 
 def show_plugins(rows: Sequence[Fields]) -> None:
-    """Print names by kind and plugin; of strategies and engines each with its sentence."""
+    """Print names by kind and plugin; of strategies and engines each with its sentence, those that
+    are recommended first.
+    """
     console, groups = Console(highlight=False), dict[tuple[str, str], list[Fields]]()
     for row in rows:
         groups.setdefault((row["kind"], row["plugin"]), []).append(row)
@@ -40,7 +42,12 @@ def show_plugins(rows: Sequence[Fields]) -> None:
             console.print(_hanging(heading + ":", names, "italic", console.width))
             continue
         console.print(Text(heading, style="italic"))
-        for row in group:
+        for row in (row for row in group if row["suits"]):
+            about = f"{row['about']} Use it for {row['suits']}."
+            console.print(_hanging(f"  {row['name']}:", about, "bold", console.width))
+        if any(row["suits"] for row in group):
+            console.print(Text("  For research:", style="italic"))
+        for row in (row for row in group if not row["suits"]):
             console.print(_hanging(f"  {row['name']}:", row["about"], "bold", console.width))
     console.print("[italic]Settings: dise plugins --kind scorer; models: dise models[/italic]")
 
@@ -61,6 +68,8 @@ def show_settings(rows: Sequence[Fields]) -> None:
     for row in rows:
         console.print(f"[bold]{escape(row['name'])}[/bold]  [dim]{escape(row['plugin'])}[/dim]")
         console.print(Padding(escape(row["about"]), (0, 0, 0, 2)))
+        if row["suits"]:
+            console.print(Padding(escape(f"Use it for {row['suits']}."), (0, 0, 0, 2)))
         if row["problem"]:
             console.print(Padding(escape(row["problem"]), (0, 0, 0, 4)))
         table = Table("setting", "type", "default", "range", "", box=None, pad_edge=False)

@@ -29,10 +29,12 @@ class Scoring(Params):
     """What a text is scored by."""
 
     scorer: Annotated[Name, Replaces(("selector",))] = "dise"
-    """How an answer is scored; see `dise plugins`."""
+    """How an answer is scored: `dise` if the model was trained on finished texts; on masks alone,
+    `written` for answers and `interleaved` for given texts; `mc` for likelihoods; `ar-perplexity`
+    by a judge. `dise plugins` lists those for research."""
     selector: Name | None = None
-    """Over which positions, for example response, last-10, prompt-last-2+response-first-5; None is
-    the scorer's own choice."""
+    """Over which positions: last-10, response-text for the whole answer, or others, for example
+    prompt-last-2+response-first-5; None is the scorer's own choice."""
     scorer_settings: Settings = Field(default_factory=dict)
     """A setting of the scorer."""
     block_length: Length = 32

@@ -1,6 +1,7 @@
 """The base of all strategies that plugins may add."""
 
 from abc import ABC
+from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -10,5 +11,9 @@ class Strategy(BaseModel, ABC):
 
     The text below a field is its description where settings are listed.
     """
+
+    suits: ClassVar[str] = ""
+    """For what it is recommended, and the figure that is the reason, as `dise plugins` shows it.
+    Where some of a plugin's strategies of a kind say so, its others are listed as for research."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)

@@ -2,14 +2,20 @@
 
 import json
 import logging
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from gguf import GGUFReader
 
+from dise_core import Catalog
+from dise_core.plugins import discovery
+from dise_core.plugins.entry import Entry
 from dise_core.plugins.kinds import ENGINE, STRATEGIES
+from dise_strategies.scorers.dise import DiSE
 from tests import tiny_gguf
 from tests.commands import Dise
 from tests.gguf_files import MODELS, convert
@@ -37,6 +43,44 @@ def test_plugins_take_at_most_120_lines_with_a_whole_sentence_for_each_strategy(
             assert row["about"].endswith(".")
             assert f"{row['name']}: {row['about']}" in told
     assert "Selectors, for --selector, from strategies" in lines
+
+
+RECOMMENDED = {"ar-perplexity", "dise", "interleaved", "mc", "written"}
+
+
+def test_plugins_recommends_a_scorer_for_each_kind_of_model_and_the_rest_for_research(
+    dise: Dise,
+) -> None:
+    rows = json.loads(dise("plugins", "--json").out)["plugins"]
+    scorers = {row["name"]: row["suits"] for row in rows if row["kind"] == "scorer"}
+    assert {name for name, suits in scorers.items() if suits} == RECOMMENDED
+    listed = dise("plugins", columns=80).out.partition("Selectors, for --selector")[0]
+    first, research = listed.split("For research:\n")
+    assert {name for name in scorers if f"  {name}: " in first} == RECOMMENDED
+    assert {name for name in scorers if f"  {name}: " in research} == scorers.keys() - RECOMMENDED
+    assert "Use it for models trained on finished texts" in " ".join(first.split())
+    assert "Use it for auto-regressive models" in dise("plugins", "--kind", "scorer").out
+
+
+@pytest.mark.parametrize("verb", ["generate", "score", "rank"])
+def test_help_names_the_scorers_that_are_recommended_and_no_other(dise: Dise, verb: str) -> None:
+    told = " ".join(dise(verb, "--help", columns=200).out.split())
+    scorer = re.search(r"--scorer TEXT (.*?) `dise plugins` ", told)
+    assert scorer is not None
+    assert set(re.findall("`([a-z-]+)`", scorer[1].replace("- ", "-"))) == RECOMMENDED
+
+
+def test_a_plugin_that_recommends_nothing_has_no_research(
+    dise: Dise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Mine(DiSE):
+        suits: ClassVar[str] = ""
+
+    catalog = Catalog({"scorers": {"mine": Entry(Mine, "guest"), "dise": Entry(DiSE, "own")}})
+    monkeypatch.setattr(discovery, "installed_plugins", lambda: catalog)
+    guest = dise("plugins").out.partition("from own")[0]
+    assert "mine: " in guest
+    assert "research" not in guest
 
 
 NAMES = (

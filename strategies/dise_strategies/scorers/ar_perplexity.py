@@ -16,6 +16,7 @@ class ARPerplexity(Scorer):
     those that a selector chooses from, so that must be "response-text", the default.
     """
 
+    suits: ClassVar[str] = "auto-regressive models, which no other scorer can read"
     default_selector: ClassVar[str] = "response-text"
     asks: ClassVar[Literal["target", "judge"]] = "judge"
 

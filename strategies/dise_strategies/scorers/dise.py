@@ -1,5 +1,7 @@
 """DiSE: the mean log-probability of regenerating a text's own tokens."""
 
+from typing import ClassVar
+
 import numpy as np
 
 from dise_core import Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenSequence
@@ -12,6 +14,8 @@ class DiSE(Scorer):
     model sees, so a small model must have learnt from visible tokens, too: from finished texts with
     mistakes, or from edits. Source: the paper, Eq. (2).
     """
+
+    suits: ClassVar[str] = "models trained on finished texts: ROC-AUC 0.86"
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         positions = np.flatnonzero(selector.select(sequence))

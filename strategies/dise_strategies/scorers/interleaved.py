@@ -1,5 +1,7 @@
 """Interleaved regeneration: each token while every k-th, itself included, is masked. Ours."""
 
+from typing import ClassVar
+
 import numpy as np
 from pydantic import Field
 
@@ -17,6 +19,8 @@ class InterleavedRegeneration(Scorer):
     ones. Costs at most k passes: with k the response's length, it leaves one token out at a time.
     Training: on masks alone is enough.
     """
+
+    suits: ClassVar[str] = "given texts, if trained on masks alone: 0.77 (dise 0.40)"
 
     k: int = Field(default=2, ge=1, le=MAX_LENGTH)
     """Parts that the text is split into; each is masked once."""

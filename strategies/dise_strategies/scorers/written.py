@@ -21,6 +21,7 @@ class Written(Scorer):
     masks alone is enough.
     """
 
+    suits: ClassVar[str] = "answers, if trained on masks alone: 0.81 (dise 0.51)"
     needs_writing: ClassVar[bool] = True
     reads_end: ClassVar[bool] = False
 

@@ -1,5 +1,7 @@
 """Selectors of K tokens of the prompt or the response: if it has fewer, of all that it has."""
 
+from typing import ClassVar
+
 from pydantic import PositiveInt
 
 from dise_core import Mask, Selector, TokenSequence
@@ -30,6 +32,8 @@ class MidK(CountedSelector):
 
 class LastK(CountedSelector):
     """Selects the last K tokens of the response that are not end tokens."""
+
+    suits: ClassVar[str] = "`written` on masks alone: 0.81 over last-10, 0.66 over all"
 
     def select(self, sequence: TokenSequence) -> Mask:
         return sequence.mask_of(sequence.text_positions[-self.k :])

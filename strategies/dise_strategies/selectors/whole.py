@@ -1,5 +1,7 @@
 """Selectors of whole parts of the text."""
 
+from typing import ClassVar
+
 from dise_core import Mask, Selector, TokenSequence
 
 
@@ -26,6 +28,8 @@ class Response(Selector):
 
 class ResponseText(Selector):
     """Selects the response without its end tokens, wherever they occur."""
+
+    suits: ClassVar[str] = "all else: 0.86 by dise; in blocks 0.91, where last-10 has 0.75"
 
     def select(self, sequence: TokenSequence) -> Mask:
         return sequence.mask_of(sequence.text_positions)
