@@ -143,12 +143,11 @@ class WrittenAnswers(AnswerMaker[ResolvedWriting]):
             return {}
         response = slice(len(writing.ids) - len(tokens), None)
         written = writing.logprobs[response]
-        is_forced = json.is_forced(writing.ids[response])
         logprobs = np.array([token.logprob for token in tokens], np.float64)
         logprobs = np.where(np.isnan(logprobs), written, logprobs)
         pieces = ["" if token.is_end else token.text for token in tokens]
         automaton, calibration = json.tokens.automaton, self.request.calibrated.calibration
-        return JsonAnswer(automaton, pieces, logprobs, is_forced).fields(calibration)
+        return JsonAnswer(automaton, pieces, logprobs, writing.forced[response]).fields(calibration)
 
     def _revision(self, revision: Revision) -> Revision:
         text_of = self.predictor.tokenizer.token_text
