@@ -83,7 +83,8 @@ def _readings(reads: Sequence[Read], memory: Memory) -> Plan[list[Reading]]:
     readings = list[Reading]()
     for read, values in pairs:
         if _is_whole(values):
-            readings.append(Reading(read.token_ids[read.positions], values, share=0.0))
+            own, is_known = read.token_ids[read.positions], np.ones(len(values), np.bool_)
+            readings.append(Reading(own, values, share=0.0, is_known=is_known))
             continue
         gap, answer = next(answers)
         memory.note(gap, answer)
@@ -131,6 +132,6 @@ def _gaps(read: Read, known: LogProbs | None, hint: CacheHint | None) -> Read:
 
 
 def _filled(read: Read, known: LogProbs, gaps: Reading) -> Reading:
-    known[np.isnan(known)] = gaps.logprobs
-    own = read.token_ids[read.positions]
-    return Reading(own, known, share=gaps.share, is_exact=gaps.is_exact)
+    own, is_known = read.token_ids[read.positions], ~np.isnan(known)
+    known[~is_known] = gaps.logprobs
+    return Reading(own, known, share=gaps.share, is_exact=gaps.is_exact, is_known=is_known)
