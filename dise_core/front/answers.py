@@ -15,6 +15,7 @@ from dise_core.history import Writing
 from dise_core.models.pieces import pieces
 from dise_core.models.predictor import MaskPredictor
 from dise_core.plans.cost import Cost
+from dise_core.sequence import TokenSequence
 from dise_core.writing.generation import Generation
 from dise_core.writing.revisions import Revision
 
@@ -119,7 +120,7 @@ class WrittenAnswers(AnswerMaker[ResolvedWriting]):
                 length_controller=request.params.length,
                 reviser=request.params.reviser,
                 revisions=tuple(map(self._revision, generations[output.index].revisions)),
-                fields=self._fields(output),
+                fields=self._fields(generations[output.index].sequence, output),
             )
             for output in answer.outputs
         ]
@@ -135,13 +136,13 @@ class WrittenAnswers(AnswerMaker[ResolvedWriting]):
         is_whole = has_end or self.request.constraint is not None
         return generation.finish_reason or ("stop" if is_whole else "length")
 
-    def _fields(self, output: CompletionOutput) -> Mapping[str, Field]:
+    def _fields(self, text: TokenSequence, output: CompletionOutput) -> Mapping[str, Field]:
         """Return the fields, by the report's log-probabilities or, without one, the writing's."""
         tokens, writing = output.tokens, output.writing
         json = self.request.constraint
         if json is None or not json.is_json or writing is None:
             return {}
-        response = slice(len(writing.ids) - len(tokens), None)
+        response = text.response_positions
         written = writing.logprobs[response]
         logprobs = np.array([token.logprob for token in tokens], np.float64)
         logprobs = np.where(np.isnan(logprobs), written, logprobs)
