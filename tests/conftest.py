@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tests.app.browser import Page
 
 settings.register_profile("shared machine", deadline=None)  # neighbours on the cores are no failure
+settings.register_profile("quick", deadline=None, max_examples=10)  # for `make quick`
 settings.load_profile("shared machine")
 
 

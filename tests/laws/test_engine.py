@@ -107,7 +107,7 @@ def test_no_request_waits_for_those_that_came_later(
 attentions = st.just(BIDIRECTIONAL) | st.integers(1, 5).map(BlockCausal)
 
 
-@settings(max_examples=30)
+@settings(max_examples=min(30, settings().max_examples))
 @given(attentions, st.data(), st.integers(1, 5))
 def test_a_generation_does_not_depend_on_its_company(
     attention: Attention, data: st.DataObject, limit: int
