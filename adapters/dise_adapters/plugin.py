@@ -58,7 +58,6 @@ def dise_mask_predictors() -> dict[str, type[MaskPredictor] | str]:
         "countdown-blocks": CountdownBlocksPredictor,
         "word-problems": WordProblemsPredictor,
         "vllm-server": "dise_adapters.vllm.server.predictor:VllmServerPredictor",
-        "vllm-canvas": "dise_adapters.vllm.server.canvas:VllmCanvasPredictor",
     }
 
 

@@ -18,7 +18,6 @@ from dise_adapters.embedded import (
     CountdownPredictor,
     WordProblemsPredictor,
 )
-from dise_adapters.vllm.server.canvas import VllmCanvasPredictor
 from dise_adapters.vllm.server.predictor import VllmServerPredictor
 from dise_core import LLM, InputError
 from dise_core.errors import CheckpointError
@@ -93,15 +92,13 @@ def test_the_adapters_of_names_and_addresses_conform(folders: list[str]) -> None
     check_claims(CountdownPredictor, ["countdown"], ["countdown-blocks", *folders, *addresses])
     check_claims(CountdownBlocksPredictor, ["countdown-blocks"], ["countdown", *folders])
     check_claims(WordProblemsPredictor, ["word-problems"], ["countdown", *folders])
-    canvas = "canvas+http://127.0.0.1:8000"
-    check_claims(VllmServerPredictor, addresses, [*folders, "countdown", canvas])
-    check_claims(VllmCanvasPredictor, [canvas], [*folders, "countdown", *addresses])
+    check_claims(VllmServerPredictor, addresses, [*folders, "countdown"])
 
 
 def test_an_adapter_that_is_named_says_what_it_misses(folders: list[str]) -> None:
     with pytest.raises(CheckpointError, match=r"config\.json has no field 'n_heads'"):
         LLM(folders[3], adapter="llada")
-    for adapter in ("countdown", "vllm-server", "vllm-canvas"):
+    for adapter in ("countdown", "vllm-server"):
         with pytest.raises(InputError, match=rf"adapter '{adapter}' .* not '/some/folder'"):
             LLM("/some/folder", adapter=adapter)
 

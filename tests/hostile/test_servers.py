@@ -12,8 +12,6 @@ from contextlib import suppress
 from functools import cache
 from http.server import ThreadingHTTPServer
 from itertools import repeat
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -21,14 +19,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dise_adapters.checkpoint.tokenizer import FastTokenizer
 from dise_adapters.embedded import CountdownPredictor
 from dise_adapters.vllm.server import http
-from dise_adapters.vllm.server.canvas import VllmCanvasPredictor
 from dise_adapters.vllm.server.http import Connection
-from dise_adapters.vllm.server.predictor import NamedServer
 from dise_adapters.vllm.server.remote import ServerJudgeReader, ServerReader
-from dise_adapters.vllm.server.schemas import Served
 from dise_adapters.vllm.wire import pack
 from dise_core import LLM, Candidates, Read, Reading, TokenLogProbs, TopLogProbs
 from dise_core.errors import DiseError, InputError, ModelError, ModelOutputError
@@ -140,25 +134,9 @@ def judged(text: np.ndarray, index: int) -> dict[str, Any]:
     return {"index": index, "prompt_logprobs": [None, *entries[1:]]}
 
 
-def canvas_of(tokens: list[int]) -> dict[str, Any]:
-    tops = [{"token_id": token, "logprob": -0.1} for token in {*tokens, 0}]
-    content = [{**tops[0], "top_logprobs": tops} for _ in tokens]
-    return {"choices": [{"logprobs": {"content": content}}]}
-
-
 @cache
 def connection(address: str) -> Connection:
     return Connection(address)
-
-
-@cache
-def canvas(address: str) -> VllmCanvasPredictor:
-    with TemporaryDirectory() as folder:
-        fields = {"canvas_length": 8, "vocab_size": VOCAB_SIZE}
-        Path(folder, "config.json").write_text(json.dumps(fields))
-        served = Served(id="m", max_model_len=64)
-        server = NamedServer(address, connection(address), served, Path(folder))
-        return VllmCanvasPredictor(server, FastTokenizer.from_folder(FOLDER))
 
 
 def read_remote(server: Hostile) -> list[Reading]:
@@ -167,10 +145,6 @@ def read_remote(server: Hostile) -> list[Reading]:
 
 def read_judge(server: Hostile) -> list[Reading]:
     return ServerJudgeReader(connection(server.address), "m").read(OWN)
-
-
-def read_canvas(server: Hostile) -> list[Reading]:
-    return list(canvas(server.address).read(OWN[:1]))
 
 
 def checksum(text: np.ndarray) -> int:
@@ -184,11 +158,7 @@ def good_answers() -> dict[str, tuple[Any, Callable[[Hostile], list[Reading]]]]:
         "checksums": [checksum(TEXT), checksum(OTHER)],
     }
     judge = {"choices": [judged(TEXT, 0), judged(OTHER, 1)]}
-    return {
-        "remote": (remote, read_remote),
-        "judge": (judge, read_judge),
-        "canvas": (canvas_of(TEXT[2:].tolist()), read_canvas),
-    }
+    return {"remote": (remote, read_remote), "judge": (judge, read_judge)}
 
 
 GOOD = good_answers()
@@ -247,9 +217,6 @@ def judge_with(logprob: Any) -> dict[str, Any]:
         ("judge", {"choices": [judged(TEXT[:3], 0), judged(OTHER, 1)]}, "3 positions of a text"),
         ("judge", judge_with(0.5), "less than or equal to"),
         ("judge", judge_with(float("nan")), "finite number"),
-        ("canvas", {"choices": []}, "content: Field required"),
-        ("canvas", canvas_of([3, 4]), "2 positions of a canvas of 5"),
-        ("canvas", canvas_of([9] * 5), "left out token"),
     ],
 )
 def test_an_answer_that_is_none_is_one_clear_error(

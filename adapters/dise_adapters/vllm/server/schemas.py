@@ -73,35 +73,3 @@ class Completions(_Answer):
             problem = f"the server did not answer each of the {num_prompts} prompts once"
             raise ModelOutputError(problem)
         return choices
-
-
-class _Top(_LogProbOf):
-    token_id: int = Field(ge=0)
-
-
-class _Position(_Top):
-    top_logprobs: Annotated[list[_Top], FailFast()]
-
-
-class CanvasAnswer(_Answer):
-    """POST /inference/v1/generate; content: the positions of the canvas."""
-
-    content: Annotated[list[_Position], FailFast()] = Field(
-        validation_alias=AliasPath("choices", 0, "logprobs", "content")
-    )
-
-    def logprobs_of(self, token_ids: list[int], num_positions: int) -> list[dict[int, float]]:
-        """Return each position's log-probabilities by token id. Raises ModelOutputError if a
-        position or one of the tokens is left out.
-        """
-        if len(self.content) != num_positions:
-            raise ModelOutputError(
-                f"the server answered {len(self.content)} positions of a canvas of {num_positions}"
-            )
-        logprobs = [
-            {top.token_id: top.logprob for top in (entry, *entry.top_logprobs)}
-            for entry in self.content
-        ]
-        if missing := {token_id for known in logprobs for token_id in set(token_ids) - set(known)}:
-            raise ModelOutputError(f"the server left out token {min(missing)}, which was asked for")
-        return logprobs
