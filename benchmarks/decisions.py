@@ -95,14 +95,8 @@ async def measure(options: argparse.Namespace, model: str) -> None:
             used.append(alone.processor / together.processor)
             row(f"pair {pair + 1}", *together.per_request(count), *alone.per_request(count),
                 f"{ratios[-1]:.2f}", f"{used[-1]:.2f}")  # fmt: skip
-        row(
-            "median",
-            "",
-            "",
-            "",
-            "",
-            *(f"{statistics.median(values):.2f}" for values in (ratios, used)),
-        )
+        medians = [f"{statistics.median(values):.2f}" for values in (ratios, used)]
+        row("median", *[""] * 4, *medians)
 
 
 def random_model(folder: Path, width: int) -> str:
