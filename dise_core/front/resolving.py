@@ -175,8 +175,8 @@ class Resolver:
         """Return a request for answers. recorded: what their Writing tells besides what the scorer
         reads. Raises InputError for what cannot be.
         """
-        self.prompts.check_room(prompt, prepared.asked.max_tokens)
         params = prepared.params
+        self.prompts.check_room(prompt, params.max_tokens)
         if params.seed is None:
             params = params.model_copy(update={"seed": drawn_seed()})
         controller = self.catalog.length_controller(params.length or "", params.length_settings)

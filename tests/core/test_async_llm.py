@@ -399,3 +399,30 @@ def test_a_start_that_does_not_end_holds_up_no_other_request_and_no_closing() ->
     with pytest.raises(ClosedError, match="shut down before the request was done"):
         stuck.result(0)
     never.set()
+
+
+@pytest.mark.parametrize("is_gap", [False, True])
+def test_a_constraint_that_was_prepared_is_what_the_plans_use(
+    monkeypatch: pytest.MonkeyPatch, is_gap: bool
+) -> None:
+    built: list[str] = []
+    build = Order.built
+
+    def watched(order: Order, *args: Any) -> Any:
+        built.append(threading.current_thread().name)
+        return build(order, *args)
+
+    monkeypatch.setattr(Order, "built", watched)
+    expression = "[a-f]{4}h" if is_gap else "[a-f]{3}h"
+    settings = {"constraint": "regex", "constraint_settings": {"regex": expression}}
+    params = SamplingParams(max_tokens=5, seed=0, **settings)  # type: ignore[arg-type]
+
+    async def written() -> list[RequestOutput]:
+        async with AsyncLLM(ToyPredictor()) as llm:
+            if is_gap:
+                return await llm.fill(["ab", "cd"], ["e", "f"], params)
+            return await llm.generate(["ab", "cd"], params)
+
+    answers = asyncio.run(written())
+    assert len(built) == 1
+    assert all(answer.outputs[0].text.rstrip()[-1] == "h" for answer in answers)
