@@ -90,24 +90,24 @@ def gather(*plans: Plan[T]) -> Plan[list[T]]:
     return [running.result for running in all_running]
 
 
+def mapped(plan: Plan[T], change: Callable[[Read], Read]) -> Plan[T]:
+    """Return the plan with each of its Reads changed."""
+    with started([plan]) as [running]:
+        while not running.is_done:
+            try:
+                readings = yield [change(read) for read in running.reads]
+            except Exception as error:
+                running.advance(methodcaller("throw", error))
+            else:
+                running.advance(methodcaller("send", readings))
+    return running.result
+
+
 def salted(plan: Plan[T], cache_salt: str | None) -> Plan[T]:
     """Return the plan with that salt in its Reads; None leaves them as they are."""
     if cache_salt is None:
-        return (yield from plan)
-    try:
-        reads = next(plan)
-        while True:
-            try:
-                readings = yield [replace(read, cache_salt=cache_salt) for read in reads]
-            except Exception as error:
-                reads = plan.throw(error)
-            else:
-                reads = plan.send(readings)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
-    finally:
-        plan.close()
+        return plan
+    return mapped(plan, lambda read: replace(read, cache_salt=cache_salt))
 
 
 OF_A_TEXT = frozenset({None, "prompt", "response", "messages", "input", "token_ids"})

@@ -1,14 +1,13 @@
 """Scores of answers under a constraint: about what it leaves open."""
 
 from dataclasses import replace
-from operator import methodcaller
 from typing import TypeVar
 
 import numpy as np
 from pydantic import SerializeAsAny
 
 from dise_core.arrays import Ids, Mask
-from dise_core.plans.plan import Plan, started
+from dise_core.plans.plan import Plan, mapped
 from dise_core.plans.reading import Read
 from dise_core.plans.readouts import TokenLogProbs
 from dise_core.scoring.scorer import Selector
@@ -25,15 +24,7 @@ def among_allowed(plan: Plan[T], text: TokenSequence) -> Plan[T]:
     if text.rule is None or not text.rule.is_told:
         return (yield from plan)
     sets = allowed_in(text, text.rule)
-    with started([plan]) as [running]:
-        while not running.is_done:
-            try:
-                readings = yield [_restricted(read, text, sets) for read in running.reads]
-            except Exception as error:
-                running.advance(methodcaller("throw", error))
-            else:
-                running.advance(methodcaller("send", readings))
-    return running.result
+    return (yield from mapped(plan, lambda read: _restricted(read, text, sets)))
 
 
 def allowed_in(text: TokenSequence, rule: TextRule) -> TokenSets:
