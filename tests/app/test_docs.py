@@ -38,6 +38,7 @@ PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "examples").glob("*/README.md")),
+    *sorted((ROOT / "docs/results").glob("*/README.md")),
 ]
 
 HUB = "needs a model of 16 GB, or a data set, from the hub"
@@ -46,7 +47,6 @@ SERVER = "needs a server; tests/app/test_serving_docs.py starts one for it"
 PLUGIN = "needs the plugin installed; tests/app/test_third_party.py does it"
 CLUSTER = "needs a corpus, or Ray; tests/cluster runs such lines"
 WALK = "needs what the lines before it write; a test walks the page"
-POLYGRAPH = "needs lm-polygraph; tests/eval/polygraph/test_benchmark.py runs it"
 JUDGE = "needs a judge's file; tests/eval/experiments/test_runs.py runs the verb"
 
 PYTHON_ELSEWHERE = {
@@ -57,7 +57,6 @@ PYTHON_ELSEWHERE = {
     ("security.md", "scored.jsonl"): WALK,
     ("decisions.md", "problems.jsonl"): WALK,
     ("decisions.md", "decisions.json"): WALK,
-    ("bridges.md", "from lm_polygraph import"): POLYGRAPH,
     ("serving.md", ""): SERVER,
     ("corpus.md", "import ray"): CLUSTER,
     ("corpus.md", "datatrove"): CLUSTER,
@@ -77,16 +76,15 @@ LINES_ELSEWHERE = {
     ("confidence.md", "--calibration calibration.json"): WALK,
     ("evaluation.md", "--dataset gsm8k --model GSAI-ML"): HUB,
     ("evaluation.md", "dise-lm-eval --model dise"): HUB,
-    ("results.md", "dise eval given"): JUDGE,
-    ("results.md", "masks-alone.json"): "needs a model of this repository's history",
+    ("judge/README.md", "dise eval given"): JUDGE,
     ("corpus.md", "--input"): CLUSTER,
     ("corpus.md", "dise check"): CLUSTER,
     ("vllm.md", "--engine vllm"): VLLM,
     ("vllm.md", "gpu7:8000"): VLLM,
     ("plugins.md", "mean-entropy"): PLUGIN,
     ("plugins.md", "--length halving"): PLUGIN,
-    ("plugins.md", "google-bert/bert-base-uncased"): HUB,
-    ("plugins.md", "answerdotai/ModernBERT-base"): HUB,
+    ("masked_lm/README.md", "google-bert/bert-base-uncased"): HUB,
+    ("masked_lm/README.md", "answerdotai/ModernBERT-base"): HUB,
     ("plugin/README.md", "mean-entropy"): PLUGIN,
 }
 """Lines that do not run here, in the same way."""
@@ -97,11 +95,8 @@ SMALLER = {"eval": ("--limit", 1), "analyze": ("--limit", 1)}
 
 def name_of(page: Path) -> str:
     """Return the page's name, with its folder where the name alone would not do."""
-    return (
-        f"{page.parent.name}/{page.name}"
-        if "examples" in page.relative_to(ROOT).parts
-        else page.name
-    )
+    is_plain = page.parent in (ROOT, ROOT / "docs")
+    return page.name if is_plain else f"{page.parent.name}/{page.name}"
 
 
 def reason(elsewhere: dict[tuple[str, str], str], page: str, text: str) -> str | None:
@@ -110,7 +105,7 @@ def reason(elsewhere: dict[tuple[str, str], str], page: str, text: str) -> str |
 
 def names_for(page: str) -> dict[str, Any]:
     """Return the names that a page's blocks take from the reader's own program."""
-    if page == "embedding.md":
+    if page == "python.md":
         sequence = TokenSequence(np.arange(6), 2)
         plan = DiSE().score(sequence, Response())
         return {"plan": plan, "my_model": ToyPredictor().read}

@@ -367,7 +367,13 @@ def test_a_third_party_selector_works_by_name(environment: Environment) -> None:
         selected = [token["selected"] for token in done.output["tokens"]]
         assert selected == [True, False, True, False, True]
         about = "Selects every other token of the response."
-        row = {"kind": "selector", "name": "every-other", "plugin": "every_other", "about": about}
+        row = {
+            "kind": "selector",
+            "name": "every-other",
+            "plugin": "every_other",
+            "suits": "",
+            "about": about,
+        }
         assert row in json.loads(plugins.stdout)["plugins"]
 
 
@@ -435,29 +441,33 @@ def pretrained_bert(folder: Path) -> float:
 def test_a_stranger_builds_the_plugins_page_from_an_empty_folder(
     environment: Environment, tmp_path: Path
 ) -> None:
-    """A scorer, a selector, a length controller, a policy, a reviser and a BERT, each through its
-    kit, by name, and beside an independent computation.
+    """A scorer, a selector, a length controller, a policy and a reviser, each through its kit, and
+    by name.
     """
-    source, model = tmp_path / "package", tmp_path / "bert"
-    source.mkdir()
     for name, text in titled((ROOT / "docs" / "plugins.md").read_text()).items():
-        (source / name).write_text(text)
-    with environment.built(source, "dise-entropy"):
-        assert "7 passed" in environment.tests_of(source)
-        expected = pretrained_bert(model)
-        given = ("--response", "a b c", "--unfinished", "--selector", "full")
-        text = ("score", *given, "--json", "--model", model)
+        (tmp_path / name).write_text(text)
+    with environment.built(tmp_path, "dise-entropy"):
+        assert "5 passed" in environment.tests_of(tmp_path)
         names = ("--length", "halving", "--unmasking", "apart", "--reviser", "weakest-token")
         write = ("83,18,75 -> 10", "--max-tokens", "32", "--scorer", "mean-entropy", "--json")
-        plain, shadow, written = environment.each(
-            text,
-            (*text, "--scorer", "shadow"),
-            ("generate", *write, *names, "--unmasking-setting", "gap=3"),
-        )
+        output = environment.dise("generate", *write, *names, "--unmasking-setting", "gap=3").output
+        assert output["score"]["scorer"] == "mean-entropy"
+        assert len(output["revisions"]) == 1
+
+
+@pytest.mark.timeout(900)
+def test_the_example_of_a_masked_model_passes_its_kit_and_scores_as_bert_alone(
+    environment: Environment, tmp_path: Path
+) -> None:
+    shutil.copytree(ROOT / "examples" / "masked_lm", source := tmp_path / "masked_lm")
+    expected = pretrained_bert(model := tmp_path / "bert")
+    with environment.built(source, "dise-mlm"):
+        assert "2 passed" in environment.tests_of(source)
+        given = ("--response", "a b c", "--unfinished", "--selector", "full")
+        text = ("score", *given, "--json", "--model", model)
+        plain, shadow = environment.each(text, (*text, "--scorer", "shadow"))
         assert plain.value == pytest.approx(expected, abs=1e-5)
         assert shadow.value != pytest.approx(plain.value)
-        assert written.output["score"]["scorer"] == "mean-entropy"
-        assert len(written.output["revisions"]) == 1
 
 
 def test_the_readmes_selector_installs_as_printed(environment: Environment, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,6 @@ from dise_eval.statistics.metrics import aurc, prr
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-PAGE = Path(__file__).parents[3] / "docs" / "bridges.md"
 PARAMS = SamplingParams(max_tokens=48, block_length=16, seed=0)
 PROMPTS = ["83,18,75 -> 10", "9,5,12 -> 48", "30,100,93 -> 23"]
 
@@ -213,9 +211,3 @@ def test_the_example_prints_both_figures(
     assert re.fullmatch(r"\d+ of 6 right", first)
     assert [row.split()[0] for row in rows][:2] == ["Perplexity", "MaximumSequenceProbability"]
     assert all(len(row.split()) == 5 for row in rows)
-
-
-def test_the_pages_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    [block] = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    exec(compile(block, str(PAGE), "exec"), {"__name__": "page"})
-    assert "dise:last-10" in capsys.readouterr().out
