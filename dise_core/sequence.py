@@ -128,7 +128,7 @@ class TokenSequence:
         return self.response_positions[~self.special.is_end(self.response)]
 
     def ended(self, end_id: int | None) -> TokenSequence:
-        """Return the text and that end token; as it is if ended, full, or with a suffix."""
+        """Return the text with that end token; unchanged if ended, full, or with a suffix."""
         has_end = len(self) > 0 and bool(self.special.is_end(self.ids[-1:])[0])
         is_full = self.max_length is not None and len(self) >= self.max_length
         if end_id is None or has_end or is_full or self.suffix_length:
@@ -136,7 +136,7 @@ class TokenSequence:
         return replace(self, ids=np.append(self.ids, end_id))
 
     def own_writing(self) -> Writing | None:
-        """Return how this very text was written; None for one that is given, or has changed."""
+        """Return how this text was written; None if it was given, or has changed since."""
         is_own = self.writing is not None and np.array_equal(self.writing.ids, self.ids)
         return self.writing if is_own else None
 

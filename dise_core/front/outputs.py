@@ -17,12 +17,11 @@ from dise_core.writing.revisions import Revision
 
 
 class Token(NamedTuple):
-    """One token of a response. `text`: its piece of the response's text: the pieces of all tokens
-    that are no end tokens, joined, are that text before it is cut at a stop text, and a character
-    of several tokens is the last one's. `logprob`: of regenerating it, in nats, under a constraint
-    among the tokens that may stand there, or None if not asked for; `selected`: whether it counts
-    towards the score; `written`: the log-probability that it had when it was written, None for a
-    token that is given.
+    """One token of a response. `text`: its piece of the response's text. The pieces of all tokens
+    but end tokens, joined, are the text before it is cut at a stop text; a character of several
+    tokens belongs to the last. `logprob`: of regenerating it, in nats, under a constraint among the
+    tokens that may stand there, or None if not asked for; `selected`: whether it counts towards the
+    score; `written`: the log-probability that it had when it was written, None for a given token.
     """
 
     id: int
@@ -66,7 +65,7 @@ class CompletionOutput:
     or a constraint made it whole, "length" if it filled the canvas, None for a given response.
     `probability`: of being right, None without a score or a calibration that holds for it;
     `abstained`: whether the score is below its threshold, None without one; `uncalibrated`: why the
-    calibration that the user named tells nothing of it. `revisions`: the rounds of the `reviser`.
+    calibration that the user named does not apply to it. `revisions`: the rounds of the `reviser`.
     `writing`: how prompt and response were written, None for a given one. `fields`: the values of
     an answer that a constraint wrote as JSON, by JSON pointer. `explanation`: why the score is what
     it is, where that was asked for.
@@ -95,7 +94,8 @@ class CompletionOutput:
     @property
     def written(self) -> float | None:
         """The mean log-probability, in nats, that the scored tokens had when the model wrote them,
-        at no pass; None for a given response, and where nobody chose one of them.
+        which costs no pass; None for a given response, and if one of the tokens was not the model's
+        choice.
         """
         if self.writing is None:
             return None

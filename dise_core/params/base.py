@@ -66,8 +66,8 @@ UNKNOWN = "unknown_name"
 
 
 def not_larger(fields: Any, most: int) -> Any:
-    """Return an object, or what is none. Refuses one of more fields than that at once: else each
-    may be a problem of its own.
+    """Return the value unchanged. Raises one error for an object with too many fields, rather than
+    one for each field.
     """
     if isinstance(fields, dict) and (count := len(fields)) > most:
         facts = {"field_type": "Dictionary", "max_length": most, "actual_length": count}
@@ -131,7 +131,7 @@ class Params(Suggesting):
 
 
 def place_of(problem: Mapping[str, Any]) -> tuple[str | int, ...]:
-    """Return where one of pydantic's problems is: its place, with the name that our own tell."""
+    """Return the place of one of pydantic's problems, with the name that our own problems carry."""
     place = tuple(part for part in problem["loc"] if part != "[key]")
     name = problem.get("ctx", {}).get("name")
     return place if name is None else (*place, name)

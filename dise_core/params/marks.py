@@ -18,8 +18,8 @@ class Mark(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Replaces:
-    """Where this option is set to something else than its default, the defaults of these others do
-    not apply. always: whatever its value is.
+    """Once this option is set to another value than its default, the defaults of these other
+    options do not apply. always: whatever its value is.
     """
 
     names: tuple[str, ...]
@@ -28,7 +28,7 @@ class Replaces:
 
 @dataclass(frozen=True, slots=True)
 class Opposite:
-    """What the command calls a switch that is turned off, where --no-NAME would be no English."""
+    """What the command calls a switch that is turned off, where --no-NAME would not be English."""
 
     name: str
 
@@ -39,8 +39,8 @@ def marked(params: type[BaseModel], mark: Mark) -> set[str]:
 
 
 def replaced(params: type[BaseModel], name: str, is_changed: bool) -> Iterator[str]:
-    """Yield the options whose defaults do not apply where the option of that name is set: its
-    settings, and those that its marks name. is_changed: whether it is not at its default.
+    """Yield the options whose defaults do not apply once the option of that name is set: its
+    settings, and those that its marks name. is_changed: whether it differs from its default.
     """
     field = params.model_fields.get(name)
     if field is None:

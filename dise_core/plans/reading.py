@@ -40,9 +40,9 @@ class Canvas:
     """A response being written: which of the request's samples it is, and where in the text it
     starts and stops; stop None: where the text ends.
 
-    is_settled: whether the text before its first mask will never change, as a length controller or
-    a reviser may. settled: if not None, only the text before this position will not, as the policy
-    edits. logprobs: what is known of regenerating the response's tokens, float32 [<= R], NaN where
+    is_settled: whether the text before its first mask is final, which no length controller or
+    reviser will change. settled: if not None, only the text before this position is final, since
+    the policy edits. logprobs: what is known of regenerating the response's tokens, float32 [<= R], NaN where
     nothing is; None where it never is. written: the log-probability that each token had when it was
     committed, float32 [R], NaN where unknown.
     """

@@ -39,9 +39,9 @@ class Candidates:
 
     At temperature 0 the candidate is the most probable token; the lower id wins a tie. Otherwise it
     is drawn from softmax(logits / temperature) after top-k, then top-p, by inverting the cumulative
-    distribution at one uniform number per position. `forbidden` ids are never candidates, nor is
-    any other than the `allowed` ones, if there are any. bias: (id, b) pairs; the candidate, not
-    what is told of it, comes from logits with b added at id. The Reading holds token_ids [M],
+    distribution at one uniform number per position. `forbidden` ids are never candidates; if there
+    are `allowed` ids, nor are any others. bias: (id, b) pairs; the candidate, but not its
+    log-probability or confidence, comes from logits with b added at id. The Reading holds token_ids [M],
     logprobs [M] and confidences [M], of the untempered softmax(logits); a confidence is the
     "probability" of the candidate, the negative "entropy" in nats, or the "margin" between the
     probabilities of the two likeliest tokens.

@@ -70,5 +70,5 @@ BY_PLURAL = {kind.plural: kind for kind in KINDS}
 
 
 def kinds_named_by(params: type[BaseModel]) -> list[Kind[Any]]:
-    """Return the kinds whose names a field of the params takes."""
+    """Return the kinds that these params choose by name."""
     return [kind for kind in KINDS if kind.option in params.model_fields]

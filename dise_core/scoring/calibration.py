@@ -135,7 +135,7 @@ class Fit(CalibrationPart):
     threshold: Threshold | None
 
     def probability(self, score: float) -> float | None:
-        """Return the probability that what has this score is right; None for -inf."""
+        """Return the probability that an answer with this score is right; None for -inf."""
         if self.map is None or not math.isfinite(score):
             return None
         return float(self.map.of(np.array(score)))
@@ -280,7 +280,7 @@ class Calibration(CalibrationFile, Fit):
         return version
 
     def of_field(self, pointer: str, json_type: str) -> Fit | None:
-        """Return what was fitted on such fields: on those of its pattern, else of its type."""
+        """Return the fit for such a field: that of its pattern, else of its type."""
         return self.fields.get(pattern_of(pointer)) or self.fields.get(json_type)
 
     def applied(self, params: P) -> P:

@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 
 def among_allowed(plan: Plan[T], text: TokenSequence) -> Plan[T]:
-    """Return the plan, told of the text's own tokens among those that may stand in their places,
-    where its Reads ask the model itself. It yields all other Reads as they are.
+    """Return the plan with its Reads of the text's own tokens answered among the tokens that may
+    stand in their places, where they ask the model itself. All other Reads are yielded unchanged.
     """
     if text.rule is None or not text.rule.is_told:
         return (yield from plan)
@@ -57,7 +57,7 @@ def _at(positions: Ids, text: TokenSequence, sets: TokenSets) -> TokenSets:
 
 
 class Unforced(Selector):
-    """Selects what another selector does, but for the tokens that a constraint forced."""
+    """Selects what another selector does, except tokens that a constraint forced."""
 
     inner: SerializeAsAny[Selector]
 

@@ -53,9 +53,9 @@ class Scorer(Strategy):
     record and is refused before a pass."""
 
     is_among_allowed: ClassVar[bool] = True
-    """Whether, of an answer under a constraint, it means the log-probabilities of tokens among
-    those that may stand in their places: it is told so by the Reads of TokenLogProbs of the text's
-    own tokens, which it yields as ever. False for a likelihood, and where parts say it."""
+    """Whether, under a constraint, it wants log-probabilities among the tokens that may stand in
+    each place: the Reads of TokenLogProbs of the text's own tokens, which it yields as ever, are
+    then answered so. False for a likelihood, and where its parts decide."""
 
     @property
     def recorded(self) -> tuple[Confidence, ...]:
