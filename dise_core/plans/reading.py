@@ -42,9 +42,9 @@ class Canvas:
 
     is_settled: whether the text before its first mask is final, which no length controller or
     reviser will change. settled: if not None, only the text before this position is final, since
-    the policy edits. logprobs: what is known of regenerating the response's tokens, float32 [<= R], NaN where
-    nothing is; None where it never is. written: the log-probability that each token had when it was
-    committed, float32 [R], NaN where unknown.
+    the policy edits. logprobs: what is known of regenerating the response's tokens, float32
+    [<= R], NaN where nothing is; None where it never is. written: the log-probability that each
+    token had when it was committed, float32 [R], NaN where unknown.
     """
 
     sample: int

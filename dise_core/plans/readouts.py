@@ -41,10 +41,10 @@ class Candidates:
     is drawn from softmax(logits / temperature) after top-k, then top-p, by inverting the cumulative
     distribution at one uniform number per position. `forbidden` ids are never candidates; if there
     are `allowed` ids, nor are any others. bias: (id, b) pairs; the candidate, but not its
-    log-probability or confidence, comes from logits with b added at id. The Reading holds token_ids [M],
-    logprobs [M] and confidences [M], of the untempered softmax(logits); a confidence is the
-    "probability" of the candidate, the negative "entropy" in nats, or the "margin" between the
-    probabilities of the two likeliest tokens.
+    log-probability or confidence, comes from logits with b added at id. The Reading holds
+    token_ids [M], logprobs [M] and confidences [M], of the untempered softmax(logits); a confidence
+    is the "probability" of the candidate, the negative "entropy" in nats, or the "margin" between
+    the probabilities of the two likeliest tokens.
 
     is_tempered: take the confidences from what candidates are drawn from instead, at temperature 0
     too. Source: Dream's sample_tokens. unranked: ids whose logits count as -inf for the
