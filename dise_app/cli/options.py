@@ -58,7 +58,7 @@ SHARED = Own(
     as_json=(Json, False),
     explain=option(
         bool,
-        "Say why a score is what it is: what was read, and which tokens count.",
+        "Show how each score is made: what the model read, and which tokens count.",
         False,
         "--explain",
     ),

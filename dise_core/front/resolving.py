@@ -21,7 +21,6 @@ from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plans.readouts import Confidence
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.kinds import CONSTRAINT, REVISER
-from dise_core.scoring.account import Explainer
 from dise_core.scoring.calibration import Calibration
 from dise_core.scoring.scorer import Scorer
 from dise_core.scoring.sequence_scorer import SequenceScorer
@@ -255,9 +254,9 @@ class Resolver:
         is_reported = not scorer.needs_writing or "logprobs" in params.model_fields_set
         reported = params.logprobs if is_reported else None
         tokenizers = {role: predictor.tokenizer for role, predictor in self.predictors.items()}
-        explainer = Explainer(tokenizers, name) if self.explains else None
+        explained = tokenizers if self.explains else None
         bound = SequenceScorer(
-            scorer, selector, reported, translation, params.scorer, explainer=explainer
+            scorer, selector, reported, translation, params.scorer, tokenizers=explained
         )
         return bound, params
 

@@ -18,16 +18,6 @@ from dise_core.scoring.scorer import Scorer, Selector
 from dise_core.sequence import TokenSequence
 
 
-@dataclass(frozen=True, slots=True)
-class Explainer:
-    """What explanations call things. tokenizers: by the models that scorers ask, "target" and
-    possibly "judge". selector: its name.
-    """
-
-    tokenizers: Mapping[str, Tokenizer]
-    selector: str
-
-
 @dataclass(slots=True, eq=False)
 class Record:
     """The Reads of one scorer, each with its batch, from 1, and its answer; `watched` fills it in.
@@ -59,7 +49,7 @@ def watched(plan: Plan[Score], text: TokenSequence, record: Record) -> Plan[Scor
 @dataclass
 class Account:
     """A score and all that is known of how it came about. text: as the scorer got it, [N]; given:
-    before an end token was added.
+    before an end token was added; tokenizers: of the models, "target" and possibly "judge".
     """
 
     text: TokenSequence
@@ -68,7 +58,7 @@ class Account:
     given: TokenSequence
     scorer: Scorer
     selector: Selector
-    by: Explainer
+    tokenizers: Mapping[str, Tokenizer]
 
     def asks_own(self, read: Read) -> bool:
         """Return whether a Read asks for tokens of the text where they stand. It may hold masks,
@@ -116,7 +106,7 @@ class Account:
     @cached_property
     def names(self) -> list[str]:
         """What each token adds to the text, or the name of a special token."""
-        tokenizer, ids = self.by.tokenizers[self.scorer.asks], self.text.ids
+        tokenizer, ids = self.tokenizers[self.scorer.asks], self.text.ids
         return [
             piece
             or ("" if tokenizer.decode(ids[at : at + 1]) else tokenizer.token_text(int(ids[at])))

@@ -3,13 +3,14 @@
 import inspect
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from dise_core.models.tokenizer import Tokenizer
 from dise_core.plans.reading import Read, Reading
 from dise_core.plans.readouts import Candidates, Distribution, TokenLogProbs, TopLogProbs
-from dise_core.scoring.account import Account, Explainer, Record
+from dise_core.scoring.account import Account, Record
 from dise_core.scoring.explanation import OWN, ExplainedRead, ExplainedToken, Explanation
 from dise_core.scoring.formula import OF_NOTHING, formula, notes
 from dise_core.scoring.scorer import Scorer, Selector
@@ -17,13 +18,21 @@ from dise_core.sequence import TokenSequence
 
 
 def explained(
-    record: Record, given: TokenSequence, scorer: Scorer, selector: Selector, by: Explainer
+    record: Record,
+    given: TokenSequence,
+    scorer: Scorer,
+    selector: Selector,
+    tokenizers: Mapping[str, Tokenizer],
 ) -> Explanation:
-    """Return the explanation of a recorded score. given: the text before its end was added."""
+    """Return the explanation of a recorded score. given: the text before its end was added;
+    tokenizers: of the models that scorers ask.
+    """
     about = sentence(inspect.getdoc(scorer) or "")
     if record.text is None or record.score is None:
         return Explanation(OF_NOTHING, about, (), (), ())
-    account = Account(record.text, record.score, record.answers, given, scorer, selector, by)
+    account = Account(
+        record.text, record.score, record.answers, given, scorer, selector, tokenizers
+    )
     reads = tuple(_read(account, *answer) for answer in account.answers)
     tokens = tuple(_tokens(account, reads))
     return Explanation(formula(account), about, tuple(notes(account)), reads, tokens)
@@ -95,20 +104,23 @@ def _counted(account: Account) -> list[int]:
 def _reasons(account: Account) -> list[str]:
     """Say of each token why it counts, or why it does not."""
     text, is_end = account.text, account.text.special.is_end(account.text.ids)
-    reasons = ["an end token, not selected" if end else "not selected" for end in is_end.tolist()]
+    reasons = ["end token, not selected" if end else "not selected" for end in is_end.tolist()]
     for at in account.told:
         if at < len(text):
-            reasons[at] = f"read, though not selected by {account.by.selector}"
-    num_behind = text.suffix_length
+            reasons[at] = "read, not selected"
+    num_after = text.suffix_length
     if account.scorer.asks == "target":
-        num_behind += len(text) - len(account.given)
+        num_after += len(text) - len(account.given)
         for at in np.flatnonzero(account.selector.select(account.given)).tolist():
-            why = "the constraint forced it" if account.forced[at] else "the scorer leaves it out"
-            reasons[at] = f"selected by {account.by.selector}, but {why}"
-    for at in range(len(text) - num_behind, len(text)):
-        reasons[at] = "read behind the response, never selected"
+            reasons[at] = (
+                "left out: forced by the constraint"
+                if account.forced[at]
+                else "selected, but the scorer does not count it"
+            )
+    for at in range(len(text) - num_after, len(text)):
+        reasons[at] = "after the response, never selected"
     for at in _counted(account):
-        is_nothing = 0 in (account.once[at], account.written[0][at])
-        forced = ": 0, as the constraint forced it" * bool(account.forced[at] and is_nothing)
-        reasons[at] = f"selected by {account.by.selector}{forced}"
+        is_zero = 0 in (account.once[at], account.written[0][at])
+        is_forced = account.forced[at] and is_zero
+        reasons[at] = "selected; 0: forced by the constraint" if is_forced else "selected"
     return reasons

@@ -31,59 +31,57 @@ def formula(account: Account) -> str:
     error = score.standard_error
     spread = "" if error is None else f" ± {error:.4f}, an estimate"
     reads = _count(len(account.answers), "Read")
-    return f"value = {told(value)}{spread}: what the scorer makes of its {reads}"
+    return f"value = {told(value)}{spread}, computed by the scorer from {reads}"
 
 
 def notes(account: Account) -> Iterator[str]:
-    """Yield sentences on the text's writing, on what is read behind it, on what was known before,
-    and on the constraint.
-    """
+    """Yield sentences on how the text was written, what is read after it, and the constraint."""
     yield _writing(account)
     if account.answers:
-        yield _behind(account)
+        yield _after(account)
     if num_known := sum(int(reading.is_known.sum()) for *_, reading in account.answers):
         yield (
-            f"{_count(num_known, 'log-probability', 'log-probabilities')} of the Reads had been "
-            "told by passes that wrote the text, and did not have to be computed again."
+            f"{_count(num_known, 'log-probability', 'log-probabilities')} came from the passes "
+            "that wrote the text and did not have to be computed again (`reused`)."
         )
     rule = account.text.rule
     if rule is not None and account.scorer.is_among_allowed:
         yield (
-            "Log-probabilities are told among the tokens that the constraint allows: where it "
-            "allows one alone, that counts 0."
+            "Log-probabilities are among the tokens that the constraint allows. Where it allows "
+            "only one, that token's is 0."
             if rule.is_told
-            else "The tokens that the constraint forced are left out of the score."
+            else "The score leaves out the tokens that the constraint forced."
         )
 
 
 def _writing(account: Account) -> str:
     if account.text.own_writing() is None:
-        return "The text is given: nothing is known of how it was written."
+        return "The text was given, so there is no record of how it was written."
     steps = account.written[1]
     count = _count(len(np.unique(steps[steps >= 0])), "step")
     return (
-        f"The text's tokens were written at {count}. `written` is the log-probability of each at "
-        "its own step, when others were still masks."
+        f"The text was written in {count}. `written` is each token's log-probability at its own "
+        "`step`, when other tokens were still masked."
     )
 
 
-def _behind(account: Account) -> str:
-    """Say what is read behind the response's text."""
+def _after(account: Account) -> str:
+    """Say what the model reads after the response's text."""
     text = account.text
     if text.suffix_length:
         suffix = _count(text.suffix_length, "token")
-        return f"Behind the gap the suffix is read, {suffix}; no selector selects it."
+        return f"The model also reads the suffix after the gap ({suffix}), which is never selected."
     if len(text) > len(account.given) and account.scorer.asks == "target":
         name = account.names[-1]
-        return f"Behind the text {name} is read, an end token that no selector selects."
+        return f"The model also reads an end token after the text, {name}, which is never selected."
     longest = max((read.token_ids for _, read, _ in account.answers), key=len)
     ends = text.prompt_length + np.flatnonzero(text.special.is_end(text.response))
     if not len(ends) and len(longest) <= len(text):
-        return "No end token is read behind the text: as far as its reader knows, it goes on."
+        return "The model reads no end token after the text, so to the model the text may go on."
     if not len(ends):
-        return "Behind the text the scorer reads a token of its own."
+        return "The scorer adds a token of its own after the text."
     times = f" x{len(ends)}" if len(ends) > 1 else ""
-    return f"The text ends with {account.names[int(ends[0])]}{times}, which is read with it."
+    return f"The text ends with {account.names[int(ends[0])]}{times}, which the model also reads."
 
 
 def _count(number: int, noun: str, plural: str = "") -> str:

@@ -1,5 +1,6 @@
 """A scorer bound to its selector, with a report on every response token where it is wanted."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,10 +10,11 @@ from pydantic import SerializeAsAny
 from dise_core.arrays import Ids, Mask
 from dise_core.errors import InputError
 from dise_core.models.prompts import Translation
+from dise_core.models.tokenizer import Tokenizer
 from dise_core.plans.plan import Plan, gather
 from dise_core.plans.reading import Read
 from dise_core.plans.readouts import TokenLogProbs, TopLogProbs
-from dise_core.scoring.account import Explainer, Record, watched
+from dise_core.scoring.account import Record, watched
 from dise_core.scoring.checks import checked_score
 from dise_core.scoring.explaining import explained
 from dise_core.scoring.memory import Memory, remembering
@@ -28,7 +30,8 @@ class SequenceScorer:
     report per position; None makes no report. `translation`: how the judge reads the texts. `name`:
     the scorer's in error messages. `memory`: what is known of the response from writing it.
     `end_id`: the end token that follows a text, read with it and never selected; None for texts
-    that are whole or go on. `explainer`: what explains the score of an evaluation; None: nothing.
+    that are whole or go on. `tokenizers`: by the models that scorers ask, for the explanations of
+    evaluations; None: nothing is explained.
     """
 
     scorer: Scorer
@@ -38,7 +41,7 @@ class SequenceScorer:
     name: str = "this scorer"
     memory: Memory = field(default_factory=Memory)
     end_id: int | None = None
-    explainer: Explainer | None = None
+    tokenizers: Mapping[str, Tokenizer] | None = None
 
     def score(self, sequence: TokenSequence) -> Plan[Score]:
         """Return a plan of the score of a finished text. A judge scores the whole response in its
@@ -106,16 +109,16 @@ class SequenceScorer:
         """Return a plan of the score and, unless top_logprobs is None, of the report on all tokens.
         It shares the scorer's row, or costs a pass. Raises what `score` raises.
         """
-        record = None if self.explainer is None else Record()
+        record = None if self.tokenizers is None else Record()
         plans: list[Plan[Any]] = [self._score(sequence, record)]
         if self.top_logprobs is not None:
             whole = sequence.ended(self.end_id)
             plans.append(regenerate(sequence, self.top_logprobs, whole.ids))
         score, *tokens = yield from remembering(gather(*plans), self.memory)
         evaluation = Evaluation(score, *tokens)
-        if record is None or self.explainer is None:
+        if record is None or self.tokenizers is None:
             return evaluation
-        explanation = explained(record, sequence, self.scorer, self.selector, self.explainer)
+        explanation = explained(record, sequence, self.scorer, self.selector, self.tokenizers)
         return replace(evaluation, explanation=explanation)
 
 

@@ -45,19 +45,22 @@ def test_a_pipe_gets_plain_whole_lines(dise: Dise) -> None:
     lines = run.out.splitlines()
     assert "\x1b" not in run.out
     assert "    value = mean of the log-probabilities of 10 tokens = -0.0872" in lines
-    assert any(line.startswith("    Behind the text <|endoftext|> is read") for line in lines)
+    assert any(
+        line.startswith("    The model also reads an end token after the text, <|endoftext|>")
+        for line in lines
+    )
     assert not [line for line in lines if line != line.rstrip()]
-    [behind] = [line for line in lines if line.endswith("read behind the response, never selected")]
+    [behind] = [line for line in lines if line.endswith("after the response, never selected")]
     assert behind.split()[:2] == ["40", '"<|endoftext|>"']
 
 
 def test_a_written_text_shows_its_steps_and_all_that_is_read_behind_it(dise: Dise) -> None:
     run = dise(*WRITTEN, "--explain")
-    assert "written at 24 steps" in run.out
-    assert "The text ends with <|endoftext|> x21, which is read with it." in run.out
+    assert "written in 24 steps" in run.out
+    assert "The text ends with <|endoftext|> x21, which the model also reads." in run.out
     [row] = [line for line in run.out.splitlines() if '"<answer>"' in line]
     assert row.split()[0] == "30"
-    assert row.split()[-3:] == ["selected", "by", "last-10"]
+    assert row.split()[-1] == "selected"
     assert row.split()[5].isdigit(), "the step"
 
 
@@ -70,10 +73,10 @@ def test_the_answers_to_a_file_and_to_gaps_are_explained_too(dise: Dise, tmp_pat
     again = dise("score", "--input", source, "--output", target, "--resume")
     assert "explain" in again.err, "other settings"
     gap = dise("fill", "1+2={},3+4=7", "--max-tokens", 1, "--explain")
-    assert "Behind the gap the suffix is read" in gap.out
+    assert "The model also reads the suffix after the gap" in gap.out
 
 
-TOKEN = ExplainedToken(7, 1, "x\x1b]0;hi\x07\n", -0.5, (1,), None, None, True, "selected by [red]")
+TOKEN = ExplainedToken(7, 1, "x\x1b]0;hi\x07\n", -0.5, (1,), None, None, True, "selected [red]")
 READ = ExplainedRead(1, "target", 9, (), "the text's tokens", (7,), (-0.5,), 0)
 
 
@@ -94,11 +97,11 @@ def test_a_narrow_terminal_folds_and_loses_no_number() -> None:
 def test_control_characters_and_markup_are_shown_not_obeyed() -> None:
     text = shown(Explanation("f", "[bold]\x1b[2J", (), (READ,), (TOKEN,)), 200)
     assert not {"\x1b", "\x07"} & set(text)
-    assert "selected by [red]" in text
+    assert "selected [red]" in text
     assert "[bold]" in text
 
 
 def test_of_many_reads_the_first_are_shown() -> None:
     text = shown(Explanation("f", "", (), (READ,) * 15, (TOKEN,)), 200)
-    assert "and 3 more Reads, which --json tells" in text
+    assert "and 3 more Reads: see --json" in text
     assert text.count("9 tokens, no mask") == 12

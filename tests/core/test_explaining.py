@@ -114,14 +114,15 @@ def test_what_is_read_behind_a_text_is_named_and_counts_nowhere() -> None:
     explained = explanation_of(given(selector="response"))
     [behind] = [token for token in explained.tokens if token.position == 8]
     assert (behind.text, behind.counts) == ("<end>", False)
-    assert behind.why == "read behind the response, never selected"
+    assert behind.why == "after the response, never selected"
     assert (
-        "Behind the text <end> is read, an end token that no selector selects." in explained.notes
+        "The model also reads an end token after the text, <end>, which is never selected."
+        in explained.notes
     )
     [answer] = LLM(ToyPredictor()).score([PROMPT], [RESPONSE], finished=False, explain=True)
     unfinished = explanation_of(answer.outputs[0])
     assert [token.text for token in unfinished.tokens] == list("efghi")
-    assert any(note.startswith("No end token is read") for note in unfinished.notes)
+    assert any(note.startswith("The model reads no end token") for note in unfinished.notes)
 
 
 def test_a_written_text_tells_each_tokens_step_and_a_given_one_none() -> None:
@@ -139,7 +140,7 @@ def test_a_written_text_tells_each_tokens_step_and_a_given_one_none() -> None:
 def test_each_token_says_why_it_counts_or_does_not() -> None:
     explained = explanation_of(given(selector="last-2"))
     reasons = {token.text: token.why for token in explained.tokens}
-    assert reasons["i"] == reasons["h"] == "selected by last-2"
+    assert reasons["i"] == reasons["h"] == "selected"
     assert reasons["e"] == "not selected"
     prompt = explanation_of(given(selector="prompt-last-1+last-1"))
     assert [token.text for token in prompt.tokens if token.counts] == ["d", "i"]
@@ -159,7 +160,7 @@ def test_a_sum_of_scores_tells_its_parts() -> None:
 
 def test_an_estimate_says_so_and_tells_the_masks_of_each_read() -> None:
     explained = explanation_of(given("mc"))
-    assert "an estimate: what the scorer makes of its 4 Reads" in explained.formula
+    assert "an estimate, computed by the scorer from 4 Reads" in explained.formula
     assert explained.about.startswith("The paper's estimator")
     assert all(read.positions == read.masked for read in explained.reads)
     for token in explained.tokens:
@@ -176,7 +177,9 @@ def test_what_passes_of_the_writing_had_told_is_known() -> None:
     explained = explanation_of(answer.outputs[0])
     [read] = explained.reads
     assert 0 < read.num_known <= len(read.positions)
-    assert any(str(read.num_known) in note and "told by passes" in note for note in explained.notes)
+    assert any(
+        str(read.num_known) in note and "from the passes" in note for note in explained.notes
+    )
     [scored] = LLM(toy).score([PROMPT], [answer.outputs[0].token_ids], explain=True)
     assert explanation_of(scored.outputs[0]).reads[0].num_known == 0
 
@@ -193,15 +196,15 @@ def test_a_token_that_a_constraint_forced_counts_nothing_or_is_left_out(among: b
     explained = explanation_of(answer.outputs[0])
     by_text = {token.text: token for token in explained.tokens[:4]}
     forced, free = by_text["b"], explained.tokens[3]
-    assert free.why == "selected by last-10"
+    assert free.why == "selected"
     if among:
-        assert forced.why == "selected by last-10: 0, as the constraint forced it"
+        assert forced.why == "selected; 0: forced by the constraint"
         assert forced.logprob == 0
         assert explained.reads[0].asks.endswith("among those that the constraint allows")
     else:
-        assert forced.why == "selected by last-10, but the constraint forced it"
+        assert forced.why == "left out: forced by the constraint"
         assert not forced.counts
-        assert "The tokens that the constraint forced are left out of the score." in explained.notes
+        assert "The score leaves out the tokens that the constraint forced." in explained.notes
 
 
 def test_of_a_gap_the_suffix_is_read_and_never_selected() -> None:
@@ -211,10 +214,11 @@ def test_of_a_gap_the_suffix_is_read_and_never_selected() -> None:
     [outcome] = llm.run([plan])
     explained = explanation_of(outcome.unwrap().outputs[0])
     assert [token.text for token in explained.tokens[-3:]] == list("def")
-    assert {token.why for token in explained.tokens[-3:]} == {
-        "read behind the response, never selected"
-    }
-    assert "Behind the gap the suffix is read, 3 tokens; no selector selects it." in explained.notes
+    assert {token.why for token in explained.tokens[-3:]} == {"after the response, never selected"}
+    assert (
+        "The model also reads the suffix after the gap (3 tokens), which is never selected."
+        in explained.notes
+    )
 
 
 class Spelling(PairTokenizer):
@@ -262,7 +266,7 @@ def catalog() -> Catalog:
 def test_a_guests_scorer_is_explained_by_what_it_asked() -> None:
     explained = explanation_of(given("odd", LLM(ToyPredictor(), catalog=catalog())))
     assert explained.about == "Minus the number of its Reads."
-    assert explained.formula == "value = -2.0000: what the scorer makes of its 2 Reads"
+    assert explained.formula == "value = -2.0000, computed by the scorer from 2 Reads"
     assert [read.asks for read in explained.reads] == ["other tokens"] * 2
     assert [read.batch for read in explained.reads] == [1, 1]
     assert {token.logprob for token in explained.tokens} == {None}
