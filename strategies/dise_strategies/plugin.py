@@ -32,10 +32,8 @@ def dise_scorers() -> dict[str, str]:
         "mc-llada": "dise_strategies.scorers.monte_carlo:StratifiedMonteCarlo",
         "mc-dream": "dise_strategies.scorers.monte_carlo:DreamMonteCarlo",
         "shadow": "dise_strategies.scorers.shadow:Shadow",
-        "greedy-path": "dise_strategies.scorers.greedy_path:GreedyPath",
         "written": "dise_strategies.scorers.written:Written",
         "duel": "dise_strategies.scorers.duel:Duel",
-        "any-order": "dise_strategies.scorers.any_order:AnyOrder",
         "ar-perplexity": "dise_strategies.scorers.ar_perplexity:ARPerplexity",
         "combined": "dise_strategies.scorers.combined:Combined",
     }

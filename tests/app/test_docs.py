@@ -86,6 +86,7 @@ LINES_ELSEWHERE = {
     ("masked_lm/README.md", "google-bert/bert-base-uncased"): HUB,
     ("masked_lm/README.md", "answerdotai/ModernBERT-base"): HUB,
     ("plugin/README.md", "mean-entropy"): PLUGIN,
+    ("likelihoods/README.md", "--scorer"): PLUGIN,
 }
 """Lines that do not run here, in the same way."""
 

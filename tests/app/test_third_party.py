@@ -401,6 +401,27 @@ def test_the_example_plugin_works_by_name_and_its_own_tests_pass(
         assert float(in_python.stdout) == pytest.approx(score["value"])
 
 
+def test_the_example_of_likelihoods_scores_by_name_and_its_own_tests_pass(
+    environment: Environment, tmp_path: Path
+) -> None:
+    shutil.copytree(ROOT / "examples" / "likelihoods", source := tmp_path / "likelihoods")
+    text = ("score", "--prompt", "83,18,75 -> 10", "--response", "18+75=9", "--json", "--scorer")
+    with environment.built(source, "dise-likelihoods"):
+        assert "18 passed" in environment.tests_of(source)
+        exact, drawn, greedy = environment.each(
+            (*text, "any-order"),
+            (*text, "any-order", "--scorer-setting", "exact_up_to=2"),
+            (*text, "greedy-path"),
+        )
+    assert exact.output["score"]["bounds"]["upper"] == exact.value
+    bounds = drawn.output["score"]["bounds"]
+    assert bounds["lower"] < drawn.value < bounds["upper"]
+    assert greedy.value < 0
+    assert "log_likelihood" not in greedy.output["score"]
+    unknown = environment.dise(*text, "any-order")
+    assert "unknown scorer 'any-order'" in unknown.stderr
+
+
 def mean_logprob(logits: Any, token_ids: Sequence[int]) -> float:
     """Return the mean log-probability of the tokens, each under its row of the logits."""
     logprobs = logits.double().log_softmax(dim=-1)

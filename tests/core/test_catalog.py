@@ -35,7 +35,7 @@ def test_a_bad_selector_is_refused(text: str, problem: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "problem"),
     [
-        ("scorer", "dize", r"scorer 'dize'. Did you mean 'dise'\? Known: any-order, ar-"),
+        ("scorer", "dize", r"scorer 'dize'. Did you mean 'dise'\? Known: ar-perplexity, co"),
         ("unmasking_policy", "lowest", "unmasking policy 'lowest'"),
         ("length_controller", "fix", "length controller 'fix'"),
     ],

@@ -97,7 +97,7 @@ def test_an_end_token_follows_a_text_and_no_selector_takes_it(
 
 
 @pytest.mark.parametrize(
-    ("scorer", "max_length"), [("mc", 40), ("mc-llada", 40), ("greedy-path", 40), ("dise", 6)]
+    ("scorer", "max_length"), [("mc", 40), ("mc-llada", 40), ("duel", 40), ("dise", 6)]
 )
 def test_nothing_follows_a_text_whose_likelihood_is_asked_or_that_fills_the_models_length(
     scorer: str, max_length: int

@@ -7,13 +7,26 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, PrivateAttr, ValidationInfo, model_validator
 
-from dise_core import Candidates, Floats, Ids, Noise, Plan, Score, Scorer, Selector, TokenSequence
+from dise_core import (
+    Candidates,
+    Floats,
+    Ids,
+    Noise,
+    Plan,
+    Read,
+    Reading,
+    Score,
+    Scorer,
+    Selector,
+    TokenLogProbs,
+    TokenSequence,
+)
+from dise_core.blocks import BlockGrid
 from dise_core.errors import InputError, PlanError
 from dise_core.params.base import Length, Name, Settings
 from dise_core.plugins.catalog import catalog_of
 from dise_core.writing.checks import checked_indices
 from dise_core.writing.policy import UnmaskingPolicy, UnmaskingStep
-from dise_strategies.scorers.revealing import by_block, questions, without_mask
 
 
 class Duel(Scorer):
@@ -72,11 +85,11 @@ class Duel(Scorer):
         candidates = Candidates(confidence=policy.confidence, forbidden=(text.special.masking_id,))
         terms, sure = np.zeros(len(text)), np.zeros(len(text))
         while len(hidden):
-            blocks = by_block(grid, hidden)[: 1 if text.origin == "response" else None]
+            blocks = _by_block(grid, hidden)[: 1 if text.origin == "response" else None]
             asked, written = np.concatenate(blocks), list[Ids]()
-            tokens, masks = questions(text, hidden, asked)
+            tokens, masks = _reads(text, hidden, asked)
             own, mask, best = yield [tokens, masks, replace(tokens, readout=candidates)]
-            terms[asked], sure[asked] = without_mask(own, mask), best.confidences
+            terms[asked], sure[asked] = _without_mask(own, mask), best.confidences
             for block in blocks:
                 quota, start = min(self.tokens_per_step, len(block)), grid.start_of(int(block[0]))
                 step = UnmaskingStep(block, sure[block], quota, quota / len(block), Noise(0), start)
@@ -85,3 +98,27 @@ class Duel(Scorer):
                 raise PlanError(f"unmasking policy {policy!r} chose no token to replay")
             hidden = np.setdiff1d(hidden, np.concatenate(written))
         return terms
+
+
+def _by_block(grid: BlockGrid, positions: Ids) -> list[Ids]:
+    """Return ascending positions, int64 [M], M >= 1, block by block."""
+    blocks = (positions - grid.origin) // grid.length
+    return np.split(positions, np.flatnonzero(np.diff(blocks)) + 1)
+
+
+def _reads(text: TokenSequence, hidden: Ids, positions: Ids) -> tuple[Read, Read]:
+    """Return the Reads of the log-probability of the text's tokens, and of that of the mask, at
+    positions, int64 [M], with masks at `hidden`. They share a row.
+    """
+    targets = TokenLogProbs(text.ids[positions])
+    tokens = Read(text.with_masks(hidden), positions, targets, context_ids=text.ids)
+    masks = TokenLogProbs(np.full(len(positions), text.special.masking_id))
+    return tokens, replace(tokens, readout=masks)
+
+
+def _without_mask(tokens: Reading, masks: Reading) -> Floats:
+    """Return the tokens' log-probabilities, float64 [M], renormalised over all but the mask, which
+    is never written. They stay bit for bit where the mask has probability 0.
+    """
+    share = np.minimum(np.exp(masks.logprobs.astype(np.float64)), 1 - 1e-7)
+    return tokens.logprobs.astype(np.float64) - np.log1p(-share)

@@ -5,7 +5,7 @@ from typing import ClassVar
 import numpy as np
 
 from dise_core import Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenSequence
-from dise_strategies.scorers.revealing import factors
+from dise_likelihoods.factors import factors
 
 
 class GreedyPath(Scorer):
@@ -25,8 +25,8 @@ class GreedyPath(Scorer):
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         response = sequence.response_positions
-        chosen = hidden = response[selector.select(sequence)[response]]
-        if len(chosen) == 0:
+        selected = hidden = response[selector.select(sequence)[response]]
+        if len(selected) == 0:
             return Score.of_nothing()
         total, logprobs = 0.0, np.zeros(len(sequence), np.float32)
         while len(hidden):
@@ -36,4 +36,4 @@ class GreedyPath(Scorer):
             surest = [part[np.argmax(logprobs[part])] for part in factors(sequence, hidden)]
             total += float(logprobs[surest].sum(dtype=np.float64))
             hidden = np.setdiff1d(hidden, surest)
-        return Score(total, chosen)
+        return Score(total, selected)

@@ -1,15 +1,17 @@
 """The scorer greedy-path against a loop that runs the toy model one text at a time."""
 
-from __future__ import annotations
+import itertools
 
 import numpy as np
 import pytest
+from dise_likelihoods.greedy_path import GreedyPath
 
 from dise_core import LLM, BlockCausal, Causal, InputError, ScoringParams
-from dise_core.testing import ToyPredictor
-from dise_core.testing.toy_model import END, MASK
+from dise_core.testing import ToyPredictor, check_scorer
 
-GREEDY = ScoringParams(scorer="greedy-path")
+GREEDY = ScoringParams(scorer="greedy-path", logprobs=None)
+MASK, END = 11, 10
+"""The toy model's special tokens."""
 
 
 def path(toy: ToyPredictor, ids: list[int], hidden: list[int], stop: int) -> float:
@@ -25,6 +27,10 @@ def path(toy: ToyPredictor, ids: list[int], hidden: list[int], stop: int) -> flo
     return total
 
 
+def test_it_conforms() -> None:
+    check_scorer(GreedyPath())
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_it_reveals_the_surest_token_first(seed: int) -> None:
     toy = ToyPredictor(seed=seed)
@@ -32,8 +38,7 @@ def test_it_reveals_the_surest_token_first(seed: int) -> None:
     [answer] = LLM(toy).score([ids[:2]], [ids[2:]], GREEDY)
     score = answer.outputs[0].score
     assert score.value == pytest.approx(path(toy, ids, list(range(2, 9)), 9), abs=1e-5)
-    assert (score.num_positions, score.log_likelihood) == (7, None)
-    assert answer.usage.nfe == 7 + 1, "the report reads the finished text"
+    assert (score.num_positions, score.log_likelihood, answer.usage.nfe) == (7, None, 7)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -50,13 +55,22 @@ def test_a_block_is_revealed_after_the_finished_ones_before_it(seed: int) -> Non
 
 def test_prompt_tokens_are_never_masked() -> None:
     llm = LLM(ToyPredictor())
-    values = [
-        llm.score(["abc"], ["def"], ScoringParams(scorer="greedy-path", selector=selector))[0]
-        for selector in ("response", "full")
-    ]
-    assert values[0].outputs[0].score.value == values[1].outputs[0].score.value
-    nothing = ScoringParams(scorer="greedy-path", selector="prompt")
-    assert llm.score(["abc"], ["def"], nothing)[0].outputs[0].score.value == -np.inf
+    values = {
+        selector: llm.score("abc", "def", ScoringParams(scorer="greedy-path", selector=selector))[0]
+        .outputs[0]
+        .score.value
+        for selector in ("response", "full", "prompt")
+    }
+    assert values["response"] == values["full"]
+    assert values["prompt"] == -np.inf
+
+
+def test_it_is_no_likelihood() -> None:
+    """Over all texts of two tokens its probabilities sum to more than 1."""
+    texts = [list(ids) for ids in itertools.product(range(MASK), repeat=2)]
+    answers = LLM(ToyPredictor(seed=3)).score([[1]] * len(texts), texts, GREEDY)
+    values = [answer.outputs[0].score.value for answer in answers]
+    assert np.exp(values).sum() > 1.5
 
 
 def test_an_auto_regressive_model_is_refused() -> None:

@@ -1,18 +1,35 @@
 """Any order: the likelihood of a text that is written one token at a time, in a random order."""
 
+from dataclasses import replace
 from itertools import chain
 from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from dise_core import Bounds, InputError, Noise, Plan, Score, Scorer, Selector, TokenSequence
-from dise_core.arrays import Floats, Ids, Mask
-from dise_core.plans.plan import READS_AT_ONCE
-from dise_strategies.scorers.revealing import factors, questions, without_mask
+from dise_core import (
+    Bounds,
+    Floats,
+    Ids,
+    InputError,
+    Mask,
+    Noise,
+    Plan,
+    Read,
+    Reading,
+    Score,
+    Scorer,
+    Selector,
+    TokenLogProbs,
+    TokenSequence,
+)
+from dise_likelihoods.factors import factors
 
 MAX_PASSES = 2**16
 """Forward passes that a text may cost."""
+
+READS_AT_ONCE = 256
+"""Reads that a plan yields together: each holds a copy of the text."""
 
 
 class AnyOrder(Scorer):
@@ -54,8 +71,11 @@ class AnyOrder(Scorer):
         """Return a plan of each part's log p_o, float64 [2 · orders, parts]."""
         count = 2 * self.orders
         if (passes := max(sizes) * count) > MAX_PASSES:
-            message = f"orders={self.orders} could take {passes} forward passes, above {MAX_PASSES}"
-            raise InputError(f"{message}: lower orders, or select fewer tokens", "scorer_settings")
+            raise InputError(
+                f"orders={self.orders} could take {passes} forward passes, above {MAX_PASSES}: "
+                f"lower orders, or select fewer tokens",
+                "scorer_settings",
+            )
         random = Noise.for_request(self.seed, text.ids, 0).generator()
         orders = [[random.permutation(size) for size in sizes] for _ in range(count)]
         ranks = np.array([np.concatenate(order) for order in orders])
@@ -85,22 +105,42 @@ def _means(logs: Floats) -> tuple[float, float]:
     lower, value = np.zeros((2, len(logs)))
     for hidden in range(1, len(logs)):
         first = np.flatnonzero(hidden >> np.arange(logs.shape[1]) & 1)
-        rest, now = hidden ^ (1 << first), logs[hidden, first]
-        lower[hidden] = (lower[rest] + now).mean()
-        value[hidden] = _log_mean((value[rest] + now)[:, None])[0]
+        sets, terms = hidden ^ (1 << first), logs[hidden, first]
+        lower[hidden] = (lower[sets] + terms).mean()
+        value[hidden] = _log_mean((value[sets] + terms)[:, None])[0]
     return lower[-1], value[-1]
 
 
-def _terms(text: TokenSequence, positions: Ids, hidden: Mask, asked: Mask) -> Plan[Floats]:
-    """Return a plan of the asked log-probabilities, float64 [K, M], K times; else 0."""
+def _terms(text: TokenSequence, positions: Ids, hidden: Mask, revealed: Mask) -> Plan[Floats]:
+    """Return a plan of the revealed tokens' log-probabilities, float64 [K, M], a row for each of K
+    texts with hidden tokens; 0 for the others.
+    """
     logs = np.zeros(hidden.shape)
-    needed = np.flatnonzero(asked.any(axis=1))
-    for batch in np.split(needed, range(READS_AT_ONCE, len(needed), READS_AT_ONCE)):
-        pairs = [questions(text, positions[hidden[k]], positions[asked[k]]) for k in batch]
+    rows = np.flatnonzero(revealed.any(axis=1))
+    for batch in np.split(rows, range(READS_AT_ONCE, len(rows), READS_AT_ONCE)):
+        pairs = [_reads(text, positions[hidden[row]], positions[revealed[row]]) for row in batch]
         readings = yield list(chain.from_iterable(pairs))
-        for k, tokens, masks in zip(batch, readings[::2], readings[1::2], strict=True):
-            logs[k, asked[k]] = without_mask(tokens, masks)
+        for row, tokens, masks in zip(batch, readings[::2], readings[1::2], strict=True):
+            logs[row, revealed[row]] = _without_mask(tokens, masks)
     return logs
+
+
+def _reads(text: TokenSequence, hidden: Ids, positions: Ids) -> tuple[Read, Read]:
+    """Return the Reads of the log-probability of the text's tokens, and of that of the mask, at
+    positions, int64 [M], with masks at `hidden`. They share a row.
+    """
+    targets = TokenLogProbs(text.ids[positions])
+    tokens = Read(text.with_masks(hidden), positions, targets, context_ids=text.ids)
+    masks = TokenLogProbs(np.full(len(positions), text.special.masking_id))
+    return tokens, replace(tokens, readout=masks)
+
+
+def _without_mask(tokens: Reading, masks: Reading) -> Floats:
+    """Return the tokens' log-probabilities, float64 [M], renormalised over all but the mask, which
+    is never written. They stay bit for bit where the mask has probability 0.
+    """
+    share = np.minimum(np.exp(masks.logprobs.astype(np.float64)), 1 - 1e-7)
+    return tokens.logprobs.astype(np.float64) - np.log1p(-share)
 
 
 def _log_mean(logs: Floats) -> Floats:
