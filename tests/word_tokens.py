@@ -1,12 +1,15 @@
-"""A tokenizer whose tokens are given words."""
+"""A tokenizer whose tokens are given words, and automata over them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import numpy as np
 
 from dise_core.arrays import Ids
+from dise_core.constraints.building import automaton_of
+from dise_core.constraints.tokens import TokenAutomaton
 from dise_core.models.tokenizer import Tokenizer
 from dise_core.sequence import SpecialTokens
 
@@ -40,3 +43,13 @@ class WordTokenizer(Tokenizer):
 
     def token_bytes(self, token_id: int) -> bytes | None:
         return self.words[token_id] if token_id < self.end else None
+
+
+automaton = cache(automaton_of)
+
+
+def tokens_of(
+    expression: str, words: WordTokenizer, unwritten: tuple[int, ...] = ()
+) -> TokenAutomaton:
+    """Return the automaton of an expression over those words, but for those never written."""
+    return TokenAutomaton(automaton(expression), words, words.special, unwritten, words.vocab_size)

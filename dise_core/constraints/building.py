@@ -16,14 +16,20 @@ from io import BufferedReader
 import numpy as np
 
 from dise_core.constraints.automaton import Automaton
-from dise_core.constraints.child import BUILT, LATE, MAX_STATES, OUT_OF_TIME, REFUSED, check
+from dise_core.constraints.child import (
+    BUILT,
+    LANES,
+    LATE,
+    MAX_BYTES,
+    MAX_STATES,
+    OUT_OF_TIME,
+    REFUSED,
+    SLOW,
+    check,
+)
 from dise_core.constraints.constraint import Constraint
 from dise_core.constraints.host import HEAD
-from dise_core.constraints.kept import Kept
-from dise_core.constraints.lanes import LANES, MAX_BYTES, SLOW
 from dise_core.errors import InputError, OverloadedError, shown
-
-KEPT: Kept[Automaton] = Kept(64 * 2**20)
 
 MAX_REFUSAL = 2**16
 """Bytes of a refusal."""
@@ -115,16 +121,12 @@ def build(source: Source, lane: int = SLOW, stop: Stop | None = None) -> Automat
     cannot be used, UnfinishedError where a lane before the last had too little time for it,
     OverloadedError where the last one had, and StoppedError.
     """
-    automaton = KEPT.get(source.key)
-    if automaton is None:
-        if source.maker is None:
-            check(source.text)
-        answer = _answer(source, lane, stop or Stop())
-        if isinstance(answer, bytes):
-            raise _failure(source, answer, lane)
-        automaton = answer
-        KEPT.put(source.key, automaton)
-    return automaton
+    if source.maker is None:
+        check(source.text)
+    answer = _answer(source, lane, stop or Stop())
+    if isinstance(answer, bytes):
+        raise _failure(source, answer, lane)
+    return answer
 
 
 def _answer(source: Source, lane: int, stop: Stop) -> Automaton | bytes:

@@ -7,14 +7,38 @@ import os
 import re
 import socket
 from array import array
+from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
 
 from dise_core.constraints.automaton import Automaton, trimmed
-from dise_core.constraints.lanes import MAX_BYTES, Lane
 from dise_core.errors import InputError, shown
 from dise_core.records import Record
+
+MAX_BYTES = 1 << 30
+"""Of memory that a build may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A lane of builds. seconds: of processor time that a build may take. patience: seconds that
+    may pass meanwhile. nice: how far it stands back for others. slots: how many run at once.
+    longest_line: seconds that a build may have to wait for its turn.
+    """
+
+    seconds: float
+    patience: float
+    nice: int
+    slots: int
+    longest_line: float
+
+
+QUICK, SLOW = 0, 1
+LANES = (Lane(0.4, 1.5, 3, 2, 4.0), Lane(2.0, 20.0, 5, 1, 20.0))
+"""At first each build gets a moment, so that short ones are soon done; one that needs longer begins
+anew in the second lane, where few run at a time.
+"""
 
 MAX_CHARACTERS, MAX_STATES = 200_000, 20_000
 """What one expression may need. A state takes a kibibyte."""

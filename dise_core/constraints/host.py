@@ -15,8 +15,16 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from dise_core.constraints.child import FAILED, LATE, OUT_OF_TIME, answer, class_of, limit
-from dise_core.constraints.lanes import LANES, Lane
+from dise_core.constraints.child import (
+    FAILED,
+    LANES,
+    LATE,
+    OUT_OF_TIME,
+    Lane,
+    answer,
+    class_of,
+    limit,
+)
 
 HEAD = 512
 

@@ -1,9 +1,9 @@
-"""What is kept of values that took long to make, within a number of bytes."""
+"""What is kept from one request to the next, within a number of bytes."""
 
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 
@@ -17,7 +17,7 @@ class Sized(Protocol):
 V = TypeVar("V", bound=Sized)
 
 
-class Kept(Generic[V]):
+class Kept:
     """The values that were used last, as many as fit, and all others as long as they are in use.
     Threads may share it.
     """
@@ -25,8 +25,8 @@ class Kept(Generic[V]):
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._last: OrderedDict[Hashable, V] = OrderedDict()
-        self._alive: WeakValueDictionary[Hashable, V] = WeakValueDictionary()
+        self._last: OrderedDict[Hashable, Sized] = OrderedDict()
+        self._alive: WeakValueDictionary[Hashable, Sized] = WeakValueDictionary()
 
     @property
     def num_bytes(self) -> int:
@@ -41,15 +41,17 @@ class Kept(Generic[V]):
             alive = self._alive.valuerefs()
         return sum(value.num_bytes for ref in alive if (value := ref()) is not None)
 
-    def get(self, key: Hashable) -> V | None:
-        """Return the value of that key, None where there is none."""
-        value = self._alive.get(key)
-        if value is not None:
-            self.put(key, value)
+    def get(self, kind: type[V], key: Hashable) -> V | None:
+        """Return the value of that kind and key, None where there is none."""
+        value = self._alive.get((kind, key))
+        if not isinstance(value, kind):
+            return None
+        self.put(key, value)
         return value
 
-    def put(self, key: Hashable, value: V) -> None:
-        """Keep a value as the one that was used last."""
+    def put(self, key: Hashable, value: Sized) -> None:
+        """Keep a value, by its kind and key, as the one that was used last."""
+        key = type(value), key
         dropped = []  # freed after the lock is
         with self._lock:
             self._alive[key] = self._last[key] = value
@@ -61,3 +63,7 @@ class Kept(Generic[V]):
                     break
                 dropped.append(self._last.popitem(last=False))
                 size -= each
+
+
+KEPT = Kept(2**27)
+"""Vocabularies, and automata over their tokens: the requests that follow have them at once."""

@@ -9,23 +9,12 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from dise_core.arrays import Ids
+from dise_core.arrays import Ids, Mask
 from dise_core.constraints.automaton import States
 from dise_core.constraints.building import Stop
+from dise_core.constraints.vocabulary import Vocabulary
 
 SEED = np.uint64(int.from_bytes(os.urandom(8), "big"))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Vocabulary:
-    """The tokens of known bytes. ids: int64 [T], ascending; data: the bytes of all, joined;
-    starts, lengths: of each token's.
-    """
-
-    ids: Ids
-    data: npt.NDArray[np.uint8]
-    starts: States
-    lengths: States
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,13 +67,14 @@ class _Level:
 
 
 def moves_of(
-    table: States, dead: int, vocabulary: Vocabulary, max_steps: int, stop: Stop
+    table: States, dead: int, vocabulary: Vocabulary, is_written: Mask, max_steps: int, stop: Stop
 ) -> tuple[Moves, int] | None:
     """Return what tokens do, and the steps that it took to find out; None beyond max_steps. table:
-    int32 [S, 256]. Raises StoppedError.
+    int32 [S, 256]. is_written: bool [T], which tokens of the vocabulary count. Raises StoppedError.
     """
     values, starts = _alike(table, dead)[vocabulary.data], vocabulary.starts
-    rows = np.flatnonzero(np.minimum.reduceat(values, starts) >= 0) if len(starts) else starts
+    is_useful = np.minimum.reduceat(values, starts) >= 0 if len(starts) else is_written
+    rows = np.flatnonzero(is_useful & is_written)
     nodes, every = np.zeros(len(rows), np.int64), np.arange(len(table), dtype=np.int32)
     level = _Level(every, every, np.array([0, len(every)]))
     token_ids, token_moves = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]

@@ -6,18 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dise_core.constraints.building import KEPT, Source, Stop, build
+from dise_core.constraints.building import Source, Stop, build
+from dise_core.constraints.child import SLOW
 from dise_core.constraints.constraint import Constraint
-from dise_core.constraints.kept import Kept
-from dise_core.constraints.lanes import SLOW
+from dise_core.constraints.kept import KEPT
 from dise_core.constraints.tokens import TokenAutomaton
 from dise_core.errors import OverloadedError
 from dise_core.models.info import ModelInfo
 from dise_core.models.predictor import MaskPredictor
 from dise_core.models.tokenizer import Tokenizer
 from dise_core.params.requests import SamplingParams
-
-KEPT_TOKENS: Kept[TokenAutomaton] = Kept(64 * 2**20)
 
 MAX_ALIVE = 2**30
 """Bytes of automata that requests under way may use, beyond which no more are built."""
@@ -67,7 +65,7 @@ class Order:
 
     def kept(self) -> TokenAutomaton | None:
         """Return what is built already, None if something is not."""
-        tokens = KEPT_TOKENS.get(self.key)
+        tokens = KEPT.get(TokenAutomaton, self.key)
         if tokens is None or not tokens.knows(self.num_masks):
             return None
         return tokens if tokens.knows_ways or not self.is_told else None
@@ -76,9 +74,9 @@ class Order:
         """Return it, built now if it is not. Raises what `build` raises, and InputError for
         what the model's tokens cannot spell, or not in that length.
         """
-        tokens = KEPT_TOKENS.get(self.key)
+        tokens = KEPT.get(TokenAutomaton, self.key)
         if tokens is None:
-            if KEPT.num_bytes_alive + KEPT_TOKENS.num_bytes_alive > MAX_ALIVE:
+            if KEPT.num_bytes_alive > MAX_ALIVE:
                 raise OverloadedError(
                     f"the constraints of requests under way fill {MAX_ALIVE >> 20} MiB; "
                     "try again later"
@@ -90,5 +88,5 @@ class Order:
         tokens.feasible(self.num_masks)
         if self.is_told:
             tokens.find_ways(stop)  # here, where nobody else waits
-        KEPT_TOKENS.put(self.key, tokens)
+        KEPT.put(self.key, tokens)
         return tokens

@@ -8,8 +8,8 @@ import numpy as np
 from dise_core.arrays import Ids, Mask
 from dise_core.constraints.automaton import Automaton, States, distances
 from dise_core.constraints.building import Stop
-from dise_core.constraints.completion import completion_tokens, spellings
-from dise_core.constraints.ways import Ways, vocabulary_of, ways_of
+from dise_core.constraints.vocabulary import completion_tokens, vocabulary_of
+from dise_core.constraints.ways import Ways, ways_of
 from dise_core.errors import InputError
 from dise_core.models.tokenizer import Tokenizer
 from dise_core.sequence import SpecialTokens
@@ -50,7 +50,8 @@ class TokenAutomaton:
         self.start = self.end + 1 if tokenizer.drops_first_space else 0
         self.num_states = self.end + 1 + tokenizer.drops_first_space
         self._tokenizer, self._special = tokenizer, special
-        self._unwritten, self._vocab_size = frozenset(unwritten), vocab_size
+        self._unwritten = frozenset(unwritten)
+        self._vocabulary = vocabulary_of(tokenizer, vocab_size)
         more = [self.dead, 0][: self.num_states - self.end]  # like the end, and before all text
         self._next = automaton.table[: self.num_states]
         self.accepting = np.append(automaton.accepting, automaton.accepting[more])
@@ -62,9 +63,9 @@ class TokenAutomaton:
         self._alone: dict[int, Ids] = {}
         self._max_rows = MAX_KEPT // self.num_states if self.num_states <= MAX_WIDTH else 0
         self._kept = np.empty((0, self.num_states), np.int32)
-        known = spellings(tokenizer, vocab_size)
         left_out = {*unwritten, *special.eos_ids, special.mask_id}
-        known = {data: token for data, token in known.items() if token not in left_out}
+        spelled = self._vocabulary.spellings.items()
+        known = {data: token for data, token in spelled if token not in left_out}
         ends = {special.eos_id} - {None, *unwritten}
         self._can_end = bool(ends)
         completing = completion_tokens(automaton, known, every_length=not ends)
@@ -229,10 +230,10 @@ class TokenAutomaton:
 
     def _found(self, stop: Stop) -> Ways | None:
         left_out = self._unwritten | self._special.eos_ids
-        vocabulary = vocabulary_of(self._tokenizer, self._vocab_size, left_out)
+        is_written = ~np.isin(self._vocabulary.ids, list(left_out))
         ends = np.array(sorted(self._special.eos_ids - self._unwritten), np.int64)
         going = ends, self.accepting, self.end
-        return ways_of(self._next, vocabulary, going, self.dead, stop)
+        return ways_of(self._next, self._vocabulary, is_written, going, self.dead, stop)
 
     def allowed(self, ids: Ids, cuts: Collection[int] = ()) -> TokenSets:
         """Return the tokens that may stand in place of each of a finished response, [R].

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from dise_core.constraints.building import Stop, UnfinishedError
-from dise_core.constraints.lanes import LANES, QUICK, SLOW
+from dise_core.constraints.child import LANES, QUICK, SLOW
 from dise_core.constraints.orders import Order
 from dise_core.constraints.tokens import TokenAutomaton
 from dise_core.errors import ClosedError, OverloadedError

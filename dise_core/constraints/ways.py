@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
 
@@ -13,8 +12,8 @@ import numpy as np
 from dise_core.arrays import Ids, Mask
 from dise_core.constraints.automaton import States
 from dise_core.constraints.building import Stop
-from dise_core.constraints.moves import Vocabulary, moves_of
-from dise_core.models.tokenizer import Tokenizer
+from dise_core.constraints.moves import moves_of
+from dise_core.constraints.vocabulary import Vocabulary
 from dise_core.token_sets import EVERY, TokenSets
 
 MAX_WORK = 8_000_000
@@ -25,23 +24,6 @@ WAY, GROUPED = 100, 3
 
 MAX_KEPT = 1_000_000
 """Tokens in the sets that are kept."""
-
-
-@lru_cache(maxsize=4)
-def vocabulary_of(
-    tokenizer: Tokenizer, vocab_size: int, left_out: frozenset[int] = frozenset()
-) -> Vocabulary:
-    """Return the tokens of known bytes, but for those that are left out."""
-    written = (token_id for token_id in range(vocab_size) if token_id not in left_out)
-    pairs = ((tokenizer.token_bytes(token_id), token_id) for token_id in written)
-    known = [(data, token_id) for data, token_id in pairs if data]
-    lengths = np.array([len(data) for data, _ in known], np.int32)
-    return Vocabulary(
-        np.array([token_id for _, token_id in known], np.int64),
-        np.frombuffer(b"".join(data for data, _ in known), np.uint8),
-        lengths.cumsum(dtype=np.int32) - lengths,
-        lengths,
-    )
 
 
 @dataclass(slots=True, eq=False)
@@ -108,14 +90,19 @@ class Ways:
 
 
 def ways_of(
-    table: States, vocabulary: Vocabulary, ends: tuple[Ids, Mask, int], dead: int, stop: Stop
+    table: States,
+    vocabulary: Vocabulary,
+    is_written: Mask,
+    ends: tuple[Ids, Mask, int],
+    dead: int,
+    stop: Stop,
 ) -> Ways | None:
     """Return the ways on from all states; None if finding them takes too much. table: int32
-    [S, 256]. ends: the end tokens, the states [S] from which they lead, and the one to which.
-    Raises StoppedError.
+    [S, 256]. is_written: bool [T], which tokens of the vocabulary count. ends: the end tokens, the
+    states [S] from which they lead, and the one to which. Raises StoppedError.
     """
     end_ids, may_end, end = ends
-    if (told := moves_of(table, dead, vocabulary, MAX_WORK, stop)) is None:
+    if (told := moves_of(table, dead, vocabulary, is_written, MAX_WORK, stop)) is None:
         return None
     moves, work = told
     numbers, groups, ways = dict[bytes, int](), list[Ids](), list[tuple[int, int, int]]()

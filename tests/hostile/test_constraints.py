@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dise_core import LLM, AsyncLLM, InputError, OverloadedError, SamplingParams
-from dise_core.constraints.building import KEPT
-from dise_core.constraints.orders import KEPT_TOKENS
+from dise_core.constraints.kept import KEPT
 from tests.ascii_model import AsciiPredictor
 from tests.hostile.bounds import bounded, cases
 from tests.strategies.constraints.schemas import long_constants, many_references, schemas
@@ -148,7 +147,7 @@ def test_wide_automata_are_kept_within_their_bytes() -> None:
         case = "regex", {"regex": f"[0-9]{{1,{19_000 + index}}}"}
         [answer] = MODEL.generate([1, 2], asked(case, max_tokens=8, block_length=8))
         assert answer.outputs
-    assert KEPT.num_bytes + KEPT_TOKENS.num_bytes < 2**27
+    assert KEPT.num_bytes < 2**27
 
 
 def test_while_constraints_are_prepared_others_are_answered() -> None:

@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from dise_core.constraints.building import automaton_of
 from dise_core.constraints.tokens import TokenAutomaton
 from dise_core.token_sets import EVERY, TokenSets
+from tests import word_tokens
 from tests.naive_texts import NaiveTexts
 from tests.word_tokens import WordTokenizer
 
@@ -21,8 +21,7 @@ LONGEST = 7
 
 
 def tokens_of(expression: str, unwritten: tuple[int, ...] = ()) -> TokenAutomaton:
-    automaton = automaton_of(expression)
-    return TokenAutomaton(automaton, WORDS, WORDS.special, unwritten, WORDS.vocab_size)
+    return word_tokens.tokens_of(expression, WORDS, unwritten)
 
 
 def listed(sets: TokenSets) -> list[set[int]]:

@@ -24,8 +24,8 @@ from dise_core.constraints.building import (
     automaton_of,
     build,
 )
+from dise_core.constraints.child import QUICK, SLOW
 from dise_core.constraints.constraint import Constraint
-from dise_core.constraints.lanes import QUICK, SLOW
 from dise_core.errors import InputError, OverloadedError
 
 TEXTS = ["".join(text) for n in range(6) for text in itertools.product("ab", repeat=n)]
@@ -69,9 +69,8 @@ def test_no_alternative_hides_another(expression: str, texts: list[str]) -> None
 
 
 def test_a_count_does_not_explode() -> None:
-    begun = time.perf_counter()
     automaton = automaton_of(r'"([^"\\\x00-\x1f\x7f-\x9f]|\\["\\/bfnrt]){0,100}"')
-    assert time.perf_counter() - begun < 1.5
+    assert automaton.num_states <= 12 * 100
     assert accepts(automaton, '"' + "é" * 100 + '"')
     assert not accepts(automaton, '"' + "é" * 101 + '"')
 
@@ -140,19 +139,6 @@ def test_the_child_finds_the_edges_of_the_texts_that_match(text: str) -> None:
     for byte in f"\x00{text}\x00".encode():
         state = behind.get((state, byte), -1)
     assert ((state, child.END) in behind) == (text in ("ab", "c"))
-
-
-def test_an_expression_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    built: list[str] = []
-    answer = building._answer
-
-    def counted(source: Source, lane: int, stop: Stop) -> Automaton | bytes:
-        built.append(source.text)
-        return answer(source, lane, stop)
-
-    monkeypatch.setattr(building, "_answer", counted)
-    assert automaton_of("once") is automaton_of("once")
-    assert built == ["once"]
 
 
 SLOW_EXPRESSION = "(a|b)*a(a|b){20}"

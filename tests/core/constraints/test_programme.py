@@ -9,10 +9,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from dise_core.constraints.building import automaton_of
 from dise_core.constraints.programme import Weighted, best, drawn
 from dise_core.constraints.tokens import TokenAutomaton
 from dise_core.errors import PlanError
+from tests import word_tokens
 from tests.word_tokens import WordTokenizer
 
 WORDS = WordTokenizer([b"a", b"b", b"c", b"ab", b"bc", b"abc", b"aa", b"cc"])
@@ -20,7 +20,7 @@ EXPRESSIONS = ["(ab|c)*", "a(b|bc)?c*", "(a|b){2,4}", "abcabc|c", "(abc)+", "a?b
 
 
 def tokens_of(expression: str) -> TokenAutomaton:
-    return TokenAutomaton(automaton_of(expression), WORDS, WORDS.special, (), WORDS.vocab_size)
+    return word_tokens.tokens_of(expression, WORDS)
 
 
 def random_rows(

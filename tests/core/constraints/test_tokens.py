@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from dise_core.arrays import Ids, Mask
-from dise_core.constraints.building import automaton_of
 from dise_core.constraints.programme import Weighted, best, drawn
 from dise_core.constraints.tokens import TokenAutomaton
 from dise_core.errors import InputError
+from tests import word_tokens
 from tests.word_tokens import WordTokenizer
 
 BYTES = [bytes([byte]) for byte in range(256)]
@@ -32,8 +32,7 @@ EXPRESSIONS = [
 def tokens_of(
     expression: str, words: WordTokenizer = WORDS, unwritten: tuple[int, ...] = ()
 ) -> TokenAutomaton:
-    automaton = automaton_of(expression)
-    return TokenAutomaton(automaton, words, words.special, unwritten, words.vocab_size)
+    return word_tokens.tokens_of(expression, words, unwritten)
 
 
 def searched(tokens: TokenAutomaton, num_masks: int) -> Mask:

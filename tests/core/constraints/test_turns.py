@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dise_core.constraints.building import Stop, StoppedError, UnfinishedError
-from dise_core.constraints.lanes import QUICK, SLOW
+from dise_core.constraints.child import QUICK, SLOW
 from dise_core.constraints.turns import Builders
 from dise_core.errors import ClosedError, InputError, OverloadedError
 

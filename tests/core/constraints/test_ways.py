@@ -10,14 +10,13 @@ import pytest
 
 from dise_core import LLM, SamplingParams
 from dise_core.constraints import ways
-from dise_core.constraints.building import Stop, StoppedError, automaton_of
-from dise_core.constraints.tokens import TokenAutomaton
+from dise_core.constraints.building import Stop, StoppedError
 from dise_core.errors import InputError
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.plugins.kinds import CONSTRAINT
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END
-from tests.word_tokens import WordTokenizer
+from tests.word_tokens import WordTokenizer, tokens_of
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
 
@@ -29,11 +28,6 @@ def large() -> WordTokenizer:
     while len(words) < 126_462:
         words.add("".join(rng.choices(LETTERS, k=rng.randint(2, 9))).encode())
     return WordTokenizer(sorted(words))
-
-
-def tokens_of(expression: str, words: WordTokenizer) -> TokenAutomaton:
-    automaton = automaton_of(expression)
-    return TokenAutomaton(automaton, words, words.special, (), words.vocab_size)
 
 
 @pytest.mark.parametrize("expression", ["a(b|1){0,3}1", "(ab|a1b|aab)", "[ab]{0,5}", "é?.[^a]"])

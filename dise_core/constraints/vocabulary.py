@@ -1,12 +1,15 @@
-"""The tokens with which any beginning of a valid text can be brought to its end."""
+"""A model's tokens as bytes, and those that bring any beginning of a valid text to its end."""
 
+import sys
 from collections import Counter
-from functools import lru_cache
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from dise_core.arrays import Ids, Mask
 from dise_core.constraints.automaton import Automaton, States, distances
+from dise_core.constraints.kept import KEPT
 from dise_core.models.tokenizer import Tokenizer
 
 MAX_BYTES, MAX_LONGER = 12, 128
@@ -15,11 +18,43 @@ MAX_BYTES, MAX_LONGER = 12, 128
 Spellings = dict[bytes, int]
 
 
-@lru_cache(maxsize=8)
-def spellings(tokenizer: Tokenizer, vocab_size: int) -> Spellings:
-    """Return the lowest id of each token's bytes."""
-    pairs = ((tokenizer.token_bytes(index), index) for index in reversed(range(vocab_size)))
-    return {data: token_id for data, token_id in pairs if data}
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Vocabulary:
+    """The tokens of known bytes. ids: int64 [T], ascending; data: the bytes of all, joined;
+    starts, lengths: of each token's. spellings: the lowest id of each token's bytes.
+    """
+
+    ids: Ids
+    data: npt.NDArray[np.uint8]
+    starts: States
+    lengths: States
+    spellings: Spellings
+    num_bytes: int
+
+
+def vocabulary_of(tokenizer: Tokenizer, vocab_size: int) -> Vocabulary:
+    """Return the vocabulary of a model, made now unless it is kept."""
+    key = tokenizer, vocab_size
+    vocabulary = KEPT.get(Vocabulary, key)
+    if vocabulary is None:
+        vocabulary = _made(tokenizer, vocab_size)
+        KEPT.put(key, vocabulary)
+    return vocabulary
+
+
+def _made(tokenizer: Tokenizer, vocab_size: int) -> Vocabulary:
+    pairs = [(tokenizer.token_bytes(token_id), token_id) for token_id in range(vocab_size)]
+    spelled = [(data, token_id) for data, token_id in pairs if data]
+    ids = np.array([token_id for _, token_id in spelled], np.int64)
+    joined = np.frombuffer(b"".join(data for data, _ in spelled), np.uint8)
+    lengths = np.array([len(data) for data, _ in spelled], np.int32)
+    starts = lengths.cumsum(dtype=np.int32) - lengths
+    spellings = dict(reversed(spelled))
+    num_bytes = sum(array.nbytes for array in (ids, joined, starts, lengths))
+    num_bytes += sys.getsizeof(spellings) + sum(
+        sys.getsizeof(data) + sys.getsizeof(token_id) for data, token_id in spellings.items()
+    )
+    return Vocabulary(ids, joined, starts, lengths, spellings, num_bytes)
 
 
 def completion_tokens(automaton: Automaton, known: Spellings, every_length: bool) -> Ids:
