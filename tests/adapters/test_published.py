@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from dise_core.models.attention import BIDIRECTIONAL, BlockCausal
 from dise_core.plans.reading import CacheHint, CacheSlot
 from dise_core.testing import check_mask_predictor
 from tests import reference_gpt2, reference_modernbert
-from tests.published import DIFFULLAMA, PUBLISHED
+from tests.published import DIFFULLAMA, LLADA2, PUBLISHED, SDAR_MOE
 from tests.reference_modernbert import ReferenceModernBert
+from tests.tiny_format import Published
 
 LENGTHS = (32, 64)
 """Texts that end where a block ends, whatever its length."""
@@ -49,6 +51,19 @@ def test_a_published_format_agrees_with_an_independent_model(tmp_path: Path, nam
     assert (info.attention, info.special.mask_id) == (published.attention, published.mask_id)
     assert info.special.eos_id == published.eos_id
     assert_agrees(llm, published.reference(folder))
+
+
+@pytest.mark.parametrize("published", [SDAR_MOE, LLADA2])
+def test_experts_whose_rows_torch_cannot_group_are_computed_too(
+    tmp_path: Path, published: Published
+) -> None:
+    uneven = replace(published, shape=replace(published.shape, expert_hidden=18))
+    folder = uneven.write(tmp_path, moe_intermediate_size=18)
+    assert_agrees(LLM(str(folder)), uneven.reference(folder))
+    [reading] = LLM(str(folder), dtype="bfloat16").predictor.read(
+        [Read(texts()[0], np.arange(32), Distribution())]
+    )
+    assert np.isfinite(reading.logprobs).all()
 
 
 @pytest.mark.parametrize("name", ["sdar", "llada2", "rnd1", "fast-dllm-v2"])

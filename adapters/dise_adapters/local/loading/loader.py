@@ -23,7 +23,7 @@ from dise_adapters.local.decoder.whole import WholeBody, check_implementation
 from dise_adapters.local.devices import choose_device, choose_dtype, is_gpu
 from dise_adapters.local.loading.placing import OnDevice, placing, spread_over
 from dise_adapters.local.loading.planning import cache_tokens, pass_bytes, states_per_token
-from dise_adapters.local.loading.quantization import Quantizer, linear_share
+from dise_adapters.local.loading.quantization import EXPERTS, Quantizer, linear_share
 from dise_adapters.local.loading.quiet import quiet, quiet_gguf, telling
 from dise_adapters.local.loading.stored import StoredDecoder, give_back_freed_memory, stored_decoder
 from dise_adapters.local.loading.weighing import configured, refuse_not_finite, weigh
@@ -96,6 +96,8 @@ def _from_pretrained(
             raise ModelError(f"cannot load {folder}: {one_line(error)}") from error
     _refuse_misfits(folder, report, checkpoint.family.unused)
     refuse_not_finite(folder, model.named_parameters())
+    if not _takes_grouped_matmul(model):
+        model.set_experts_implementation("eager")
     if home is None:
         weakref.finalize(model, rmtree, placement["offload_folder"], ignore_errors=True)
     else:
@@ -110,6 +112,14 @@ def _has_sdpa(model_class: Any, config: object) -> bool:
     if not hasattr(model_class, "config_class"):
         model_class = model_class._model_mapping.get(type(config), None)
     return getattr(model_class, "_supports_sdpa", True)
+
+
+def _takes_grouped_matmul(model: PreTrainedModel) -> bool:
+    """Return whether torch's grouped matmul takes the model's experts, if it has any. For rows of a
+    size that is no multiple of 16 bytes it raises a bare RuntimeError.
+    """
+    weights = (part for name, part in model.named_parameters() if name.endswith(EXPERTS))
+    return not any(part.shape[-1] * part.element_size() % 16 for part in weights)
 
 
 def _weights(checkpoint: Checkpoint, is_spread: bool) -> Record:
