@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from dise_adapters.checkpoint.weights import INDEX, WHOLE
+from dise_adapters.checkpoint.weights import INDEX, SINGLE
 from dise_adapters.families.a2d import A2D_QWEN3
 from dise_adapters.families.causal import CAUSAL
 from dise_adapters.families.dream import DREAM
@@ -108,7 +108,7 @@ def test_the_config_of_a_judge_is_bounded(
 
 def sharded(folder: Path) -> Path:
     """Return the folder with its weights in two files and an index."""
-    (folder / WHOLE).unlink()
+    (folder / SINGLE).unlink()
     return reference_llada.checkpoint(folder, shards=2)
 
 
@@ -127,8 +127,8 @@ def index_of(weight_map: object) -> bytes:
         (INDEX, index_of({"\x1b\x1e\n": 1}), "weight_map must give the file of each weight"),
         (INDEX, index_of({"a": "none.safetensors"}), "cannot load .*none.safetensors"),
         (INDEX, index_of({"a": "../x.safetensors"}), "weight_map must give .* in this folder"),
-        (WHOLE, struct.pack("<Q", 3) + b"[1]" + bytes(8), f"cannot load .*{WHOLE}: ."),
-        (WHOLE, bytes(8), f"cannot load .*{WHOLE}: ."),
+        (SINGLE, struct.pack("<Q", 3) + b"[1]" + bytes(8), f"cannot load .*{SINGLE}: ."),
+        (SINGLE, bytes(8), f"cannot load .*{SINGLE}: ."),
     ],
 )
 def test_a_file_that_cannot_be_right_is_one_line(
@@ -168,17 +168,17 @@ def test_a_gguf_file_tells_of_its_model(tmp_path: Path) -> None:
 def test_weights_that_are_not_finite_are_named(
     folder: Path, bad: float, dtype: torch.dtype
 ) -> None:
-    weights = {name: weight.to(dtype) for name, weight in load_file(folder / WHOLE).items()}
+    weights = {name: weight.to(dtype) for name, weight in load_file(folder / SINGLE).items()}
     weights["model.transformer.ff_out.weight"][-1, -1] = bad
-    save_file(weights, folder / WHOLE, metadata={"format": "pt"})
+    save_file(weights, folder / SINGLE, metadata={"format": "pt"})
     with one_line("weights that are not finite numbers as float32: lm_head.weight"):
         load(folder)
 
 
 def test_weights_whose_sum_alone_is_infinite_load(folder: Path) -> None:
-    weights = load_file(folder / WHOLE)
+    weights = load_file(folder / SINGLE)
     weights["model.transformer.ff_out.weight"].fill_(3e38)
-    save_file(weights, folder / WHOLE, metadata={"format": "pt"})
+    save_file(weights, folder / SINGLE, metadata={"format": "pt"})
     assert load(folder)
 
 

@@ -1,1 +1,1 @@
-"""Finds a checkpoint's files and reads its configuration, special tokens and tokenizer."""
+"""Finds a checkpoint's files; reads its configuration, tokenizer and weights."""

@@ -8,10 +8,10 @@ from dise_adapters.checkpoint.files import one_line
 from dise_core import CheckpointError
 from dise_core.records import JsonFields
 
-MOST_LAYERS = 1024
-"""Several times the layers of any published model; each is built before the weights are read."""
+MAX_LAYERS = 1024
+"""Several times those of any published model. All are built before weights are read."""
 
-MOST_WHOLE, MOST = 2**24, 2**40
+MAX_WHOLE, MAX_NUMBER = 2**24, 2**40
 """The largest values of other whole numbers, and of any number."""
 
 
@@ -27,7 +27,7 @@ class ConfigJson:
     where: str
 
     def refuse_variants(self, covered: Mapping[str, Sequence[object]]) -> None:
-        """Raise CheckpointError, naming field and value, for a field of a value not covered."""
+        """Raise CheckpointError for a field whose value is not covered, and name both."""
         for field, values in covered.items():
             value = self.fields.get(field, values[0])
             if value not in values:
@@ -35,16 +35,16 @@ class ConfigJson:
                 raise self.error(f"{field}={value!r:.80} is not covered, only {allowed:.200}")
 
     def whole(self, name: str, default: int | None = None) -> int:
-        """Return a whole number above 0; a default stands for a field that is missing or null."""
+        """Return a whole number above 0, or the default if the field is missing or null."""
         if default is not None and self.fields.get(name) is None:
             return default
-        value = self.number(name, MOST_LAYERS if _is_of_layers(name) else MOST_WHOLE)
+        value = self.number(name, MAX_LAYERS if _is_of_layers(name) else MAX_WHOLE)
         if value != int(value):
             raise self._wrong(name, value, "a whole number")
         return int(value)
 
-    def number(self, name: str, most: int = MOST) -> float:
-        """Return a number above 0, and at most that."""
+    def number(self, name: str, most: int = MAX_NUMBER) -> float:
+        """Return a number above 0 and at most `most`."""
         if name not in self.fields:
             raise CheckpointError(f"{self._file} has no field {name!r}")
         value = self.fields[name]
@@ -55,7 +55,7 @@ class ConfigJson:
         return value
 
     def count(self, name: str) -> int:
-        """Return a whole number, 0 among them and for a field that is missing or null."""
+        """Return a whole number of 0 or more; 0 if the field is missing or null."""
         return self.whole(name) if self.fields.get(name) else 0
 
     def flag(self, name: str) -> bool:
@@ -71,17 +71,20 @@ class ConfigJson:
         "default", or none, scales nothing.
         """
         self._unscaled("rope_scaling")
-        both = ConfigJson({**self._unscaled("rope_parameters"), **self.fields}, self.where)
-        return {"rope_type": "default", "rope_theta": float(both.number("rope_theta"))}
+        fields = {**self._unscaled("rope_parameters"), **self.fields}
+        theta = ConfigJson(fields, self.where).number("rope_theta")
+        return {"rope_type": "default", "rope_theta": float(theta)}
 
     def token_ids(self, name: str) -> list[int]:
-        """Return a token id or a list of them as a list, empty if it is missing or null."""
+        """Return one or several token ids as a list, empty if the field is missing or null."""
         value = self.fields.get(name)
         ids = [] if value is None else value if isinstance(value, list) else [value]
-        known = [one for one in ids if type(one) is int and 0 <= one < 2**31]
-        if len(known) < len(ids):
+        valid_ids = [
+            token_id for token_id in ids if type(token_id) is int and 0 <= token_id < 2**31
+        ]
+        if len(valid_ids) < len(ids):
             raise self._wrong(name, value, "a token id")
-        return known
+        return valid_ids
 
     def _unscaled(self, name: str) -> JsonFields:
         rope = self.fields.get(name) or {}
@@ -106,8 +109,8 @@ class ConfigJson:
     def check_layers(self) -> None:
         """Raise CheckpointError for more layers than DiSE lets transformers build."""
         for name, value in self.fields.items():
-            if _is_of_layers(name) and isinstance(value, int) and value > MOST_LAYERS:
-                raise self._wrong(name, value, f"at most {MOST_LAYERS}")
+            if _is_of_layers(name) and isinstance(value, int) and value > MAX_LAYERS:
+                raise self._wrong(name, value, f"at most {MAX_LAYERS}")
 
     def error(self, problem: str) -> CheckpointError:
         """Return the error that names the file."""

@@ -21,14 +21,14 @@ def read_object(path: Path) -> JsonFields:
 
 
 @contextmanager
-def refused(what: str) -> Iterator[None]:
-    """Turn whatever is raised, a panic of Rust too, into a CheckpointError of one line."""
+def refused(problem: str) -> Iterator[None]:
+    """Turn all that is raised, even a panic of Rust, into a CheckpointError of one line."""
     try:
         yield
     except (DiseError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:
-        raise CheckpointError(f"{what}: {one_line(error)}") from error
+        raise CheckpointError(f"{problem}: {one_line(error)}") from error
 
 
 def one_line(error: object) -> str:

@@ -75,7 +75,6 @@ PARTS = {
 }
 """The parts of a decoder as transformers calls them, {} being the number of an expert."""
 
-
 TYPES = {0: "F32", 1: "F16", 30: "BF16"}
 """gguf's types that are not packed, as safetensors calls them."""
 
@@ -95,7 +94,7 @@ class GgufTensor(Stored):
     heads: int
 
     def __getitem__(self, _: object) -> Tensor:
-        """Return all of it, in float32. Raises NotImplementedError where gguf cannot do that."""
+        """Return all of it in float32. Raises NotImplementedError where gguf cannot."""
         import gguf
         import torch
 
@@ -198,8 +197,8 @@ class GgufFile(WeightSource):
             "diffusion.shift_logits": is_shifted,
         }
         for key, value in expected.items():
-            if (found := self.metadata.get(key, value)) != value:
-                raise CheckpointError(f"{self.path}: {key}={found!r:.80} is not covered")
+            if (stored := self.metadata.get(key, value)) != value:
+                raise CheckpointError(f"{self.path}: {key}={stored!r:.80} is not covered")
         if embedding := self.stored.get("model.embed_tokens.weight"):
             fields["vocab_size"] = embedding.shape[0]  # which may be more than there are tokens
         is_tied = "lm_head.weight" not in self.stored
@@ -213,7 +212,7 @@ class Head:
         self.at, self._data = 0, data
 
     def take(self, form: str) -> tuple[Any, ...]:
-        """Return values of struct's types. Raises ValueError where the file ends before them."""
+        """Return values of struct's types. Raises ValueError if the file ends before them."""
         start, self.at = self.at, self.at + struct.calcsize(f"<{form}")
         if self.at > len(self._data):
             raise ValueError(f"it is cut off: it ends at {len(self._data)}, within its head")
@@ -246,11 +245,11 @@ def _part(stored_name: str, metadata: Mapping[str, Any]) -> tuple[str, str, int]
     and the heads whose rows stand as pairs. A name that is not known stays, and is refused as any
     that the model lacks.
     """
-    found = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)(\.weight|\.bias)", stored_name)
+    match = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)(\.weight|\.bias)", stored_name)
     is_known = metadata.get("general.architecture") in ARCHITECTURES
-    if found is None or found[2] not in PARTS or not is_known:
+    if match is None or match[2] not in PARTS or not is_known:
         return "", stored_name, 0
-    layer, stored, suffix = found.groups()
+    layer, stored, suffix = match.groups()
     heads = 0
     if metadata["general.architecture"] == "llada" and stored in ("attn_q", "attn_k"):
         heads = metadata.get("llada.attention.head_count", 0)

@@ -1,4 +1,4 @@
-"""The tokenizer of a diffusion model's GGUF file: byte-level BPE, whose split has a name."""
+"""The tokenizer of a diffusion model's GGUF file: byte-level BPE with a named split."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ def gguf_tokenizer(metadata: Mapping[str, Any]) -> PreTrainedTokenizerFast:
 
     kind, pre = (metadata.get(f"tokenizer.ggml.{key}") for key in ("model", "pre"))
     if kind != "gpt2" or pre not in SPLITS:
-        known = f"gpt2 with pre {', '.join(SPLITS)}"
         raise CheckpointError(
-            f"tokenizer.ggml.model={kind!r} with pre={pre!r} is not covered: {known}"
+            f"tokenizer.ggml.model={kind!r} with pre={pre!r} is not covered: gpt2 with pre "
+            f"{', '.join(SPLITS)}"
         )
     names, merges = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.merges"]
     types = metadata["tokenizer.ggml.token_type"]
     used = {name: i for i, name in enumerate(names) if types[i] != UNUSED}
-    made = Tokenizer(models.BPE(used, [tuple(merge.split(" ", 1)) for merge in merges]))
-    made.normalizer, made.decoder = normalizers.NFC(), decoders.ByteLevel()
-    split = Split(Regex(SPLITS[pre]), "isolated")
-    made.pre_tokenizer = Sequence([split, ByteLevel(add_prefix_space=False, use_regex=False)])
-    made.add_tokens([
+    tokenizer = Tokenizer(models.BPE(used, [tuple(merge.split(" ", 1)) for merge in merges]))
+    tokenizer.normalizer, tokenizer.decoder = normalizers.NFC(), decoders.ByteLevel()
+    letters = ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = Sequence([Split(Regex(SPLITS[pre]), "isolated"), letters])
+    tokenizer.add_tokens([
         AddedToken(name, normalized=False, special=types[i] == CONTROL)
         for name, i in used.items()
         if types[i] in (CONTROL, USER_DEFINED)
     ])  # fmt: skip
     ids = {role: metadata.get(f"tokenizer.ggml.{key}_token_id") for role, key in ROLES.items()}
-    named = {role: names[token_id] for role, token_id in ids.items() if token_id is not None}
+    special = {role: names[token_id] for role, token_id in ids.items() if token_id is not None}
     template = metadata.get("tokenizer.chat_template")
-    return PreTrainedTokenizerFast(tokenizer_object=made, chat_template=template, **named)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=template, **special)

@@ -1,4 +1,4 @@
-"""Finds a model's files: in a local folder, or in a snapshot from the hub, without any code."""
+"""Finds a model's files in a local folder or in a snapshot from the hub."""
 
 import os.path
 import re
@@ -22,7 +22,7 @@ _TRANSIENT_STATUS = {408, 425, 429, 500, 502, 503, 504}
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """A model's folder and the fields of its config.json, or what its GGUF file says instead."""
+    """A model's folder, and the fields of its config.json or of its GGUF file."""
 
     folder: Path
     fields: JsonFields
@@ -30,7 +30,7 @@ class ModelFiles:
 
     @classmethod
     def within(cls, folder: Path) -> Self:
-        """Return those of a folder. Raises CheckpointError without a readable config.json."""
+        """Return a folder's. Raises CheckpointError without a readable config.json."""
         return cls(folder, read_object(folder / "config.json"))
 
 
@@ -42,10 +42,10 @@ def find(model: str, revision: str | None = None) -> ModelFiles | None:
     readable config.json and for a GGUF file that cannot be right, ModelError if the hub has no such
     model or cannot be reached.
     """
-    return ModelName.of(model).once(_looked_up, revision)
+    return ModelName.of(model).once(_look_up, revision)
 
 
-def _looked_up(model: str, revision: str | None) -> ModelFiles | None:
+def _look_up(model: str, revision: str | None) -> ModelFiles | None:
     if is_gguf(model):
         file = GgufFile.at(gguf_path(model))
         return ModelFiles(file.folder, file.config(), file)
@@ -59,20 +59,20 @@ def fetch(model: str, revision: str | None = None) -> ModelFiles:
     """Return all files of a model, downloaded first if `model` is a hub id. Raises what `find` and
     `model_folder` raise.
     """
-    found = find(model) if is_gguf(model) or _is_folder(model) else None
-    return found or ModelFiles.within(model_folder(model, revision))
+    files = find(model) if is_gguf(model) or _is_folder(model) else None
+    return files or ModelFiles.within(model_folder(model, revision))
 
 
 def read_config(model: str, revision: str | None = None) -> JsonFields | None:
     """Return the config.json of a folder or hub id, or what a GGUF file says in its place; None if
     `model` can be none of them. Raises what `find` raises.
     """
-    found = find(model, revision)
-    return None if found is None else found.fields
+    files = find(model, revision)
+    return None if files is None else files.fields
 
 
 def config_if_any(model: str, revision: str | None = None) -> JsonFields | None:
-    """Return read_config's answer, or None if it raises: nobody can claim an unreadable model."""
+    """Return what read_config does, or None if it raises: nobody claims such a model."""
     try:
         return read_config(model, revision)
     except DiseError:
@@ -101,7 +101,7 @@ def model_folder(
     try:
         return Path(retrying(snapshot_download, model, revision=revision, allow_patterns=patterns))
     except Exception as error:
-        raise ModelError(_problem(model, error)) from error
+        raise _unavailable(model, error) from error
 
 
 def is_gguf(model: str) -> bool:
@@ -127,7 +127,7 @@ def _is_folder(model: str) -> bool:
 
 
 def _is_transient(error: BaseException) -> bool:
-    """Return whether a retry may help: a lost connection, a timeout, a busy or failing server."""
+    """Return whether a retry may help, as after a timeout or from a busy server."""
     from huggingface_hub import errors
 
     cause = _cause(error)
@@ -138,22 +138,28 @@ def _is_transient(error: BaseException) -> bool:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return what kept the hub from answering, where the library then missed the file here."""
+    """Return why the hub did not answer, where the error only says that the file is not here."""
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     return (isinstance(error, LocalEntryNotFoundError) and error.__cause__) or error
 
 
-def _problem(model: str, error: Exception) -> str:
+def _unavailable(model: str, error: Exception) -> ModelError:
     from huggingface_hub import errors
 
     if isinstance(error, errors.GatedRepoError):
-        advice = "accept its terms on its page, then log in with `hf auth login`"
-        return f"model {model!r} is gated: {advice}"
+        return ModelError(
+            f"model {model!r} is gated: accept its terms on its page, then log in with "
+            "`hf auth login`"
+        )
     if isinstance(error, errors.RepositoryNotFoundError):
-        advice = "check the name, or log in with `hf auth login`"
-        return f"the hub has no model {model!r} that you may read; {advice}"
+        return ModelError(
+            f"the hub has no model {model!r} that you may read; check the name, or log in with "
+            "`hf auth login`"
+        )
     if _is_transient(error):
-        advice = "connect, or give the folder of a checkpoint that you have"
-        return f"model {model!r} is not on this machine and the hub cannot be reached; {advice}"
-    return f"model {model!r} cannot be downloaded: {one_line(_cause(error))}"
+        return ModelError(
+            f"model {model!r} is not on this machine and the hub cannot be reached; connect, or "
+            "give the folder of a checkpoint that you have"
+        )
+    return ModelError(f"model {model!r} cannot be downloaded: {one_line(_cause(error))}")

@@ -33,7 +33,7 @@ def of_letters(name: str) -> bytes:
 
 
 def of_piece(name: str) -> bytes:
-    """Return the bytes of SentencePiece's piece: a byte's name, or a text whose spaces are ▁."""
+    """Return the bytes of a SentencePiece: a byte's name, or a text whose spaces are ▁."""
     byte = re.fullmatch("<0x([0-9A-F]{2})>", name)
     return bytes([int(byte[1], 16)]) if byte else name.replace("▁", " ").encode()
 
@@ -43,7 +43,7 @@ def of_word(name: str) -> bytes:
     return f" {name}".encode()
 
 
-def spelled(tokenizer: PreTrainedTokenizerFast) -> tuple[dict[int, bytes], bool]:
+def spellings(tokenizer: PreTrainedTokenizerFast) -> tuple[dict[int, bytes], bool]:
     """Return the bytes of each token that was not added, and whether texts lose a first space: by
     the first way to spell under which random tokens join to what is decoded; else none.
     """
@@ -63,9 +63,10 @@ def _agrees(
     """Return whether tokens that spell whole characters, random or of a text, join to what is
     decoded. Those of several spaces, of which decoders may drop more than one, are tried alone.
     """
-    whole = [i for i, data in sorted(tokens.items()) if BROKEN not in data.decode(errors="replace")]
-    drawn = np.random.default_rng(0).choice(whole, (NUM_TRIED, TRIED_LENGTH)).tolist()
-    drawn += [[token_id] for token_id in whole if tokens[token_id].startswith(b"  ")]
+    texts = {i: data.decode(errors="replace") for i, data in sorted(tokens.items())}
+    whole_ids = [token_id for token_id, text in texts.items() if BROKEN not in text]
+    drawn = np.random.default_rng(0).choice(whole_ids, (NUM_TRIED, TRIED_LENGTH)).tolist()
+    drawn += [[token_id] for token_id in whole_ids if tokens[token_id].startswith(b"  ")]
     cleaned = tokenizer.backend_tokenizer.encode(CLEANED, add_special_tokens=False).ids
     drawn.append([token_id for token_id in cleaned if token_id in tokens])
     for ids in drawn:

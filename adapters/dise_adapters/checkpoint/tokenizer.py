@@ -12,7 +12,7 @@ import numpy as np
 from dise_adapters.checkpoint.files import one_line, refused
 from dise_adapters.checkpoint.gguf import GgufFile
 from dise_adapters.checkpoint.gguf_tokenizer import gguf_tokenizer
-from dise_adapters.checkpoint.spelling import spelled
+from dise_adapters.checkpoint.spelling import spellings
 from dise_core import CheckpointError, Ids, InputError, Tokenizer
 from dise_core.models.inputs import check_messages
 from dise_core.models.tokenizer import FunctionTool, Message
@@ -87,16 +87,18 @@ class FastTokenizer(Tokenizer):
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            problem = f"the text holds half a surrogate pair at {error.start}: {text!r:.80}"
-            raise InputError(problem) from error
+            raise InputError(
+                f"the text holds half a surrogate pair at {error.start}: {text!r:.80}"
+            ) from error
         with refused("the tokenizer fails on the text"):
             encoding = self._tokenizer.backend_tokenizer.encode(text, add_special_tokens=False)
         ids = np.asarray(encoding.ids, dtype=np.int64)
         unknown = np.flatnonzero(ids == self._unknown_id)
         if len(unknown):
             start, end = encoding.offsets[unknown[0]]
-            missing = f"{text[start:end]!r:.80} (in {text!r:.80})"
-            raise InputError(f"the model's vocabulary has no {missing}")
+            raise InputError(
+                f"the model's vocabulary has no {text[start:end]!r:.80} (in {text!r:.80})"
+            )
         return ids
 
     def chat_text(
@@ -114,8 +116,9 @@ class FastTokenizer(Tokenizer):
             }
             text = self._tokenizer.apply_chat_template(list(map(dict, messages)), **options)
         except Exception as error:
-            problem = f"the model's chat template refuses the conversation: {one_line(error)}"
-            raise InputError(problem, "messages") from error
+            raise InputError(
+                f"the model's chat template refuses the conversation: {one_line(error)}", "messages"
+            ) from error
         return str(text)
 
     @property
@@ -143,7 +146,7 @@ class FastTokenizer(Tokenizer):
     @cached_property
     def _spelled(self) -> tuple[dict[int, bytes], bool]:
         with refused("the tokenizer fails on the tokens"):
-            return spelled(self._tokenizer)
+            return spellings(self._tokenizer)
 
     def _text_behind(self, token_id: int) -> str:
         alone, before = self._plain([token_id]), self._plain(self._anchor)
@@ -162,24 +165,24 @@ class FastTokenizer(Tokenizer):
 
     @property
     def mask_id(self) -> int | None:
-        """The id of the mask token that the tokenizer's files name; None if they name none."""
+        """The id of the mask token, if the tokenizer's files name one."""
         token_id: int | None = self._tokenizer.mask_token_id
         return token_id
 
     @cached_property
     def added_tokens(self) -> Mapping[str, int]:
-        """The ids of the tokens that were added to the vocabulary, special or not, by name."""
+        """The ids of the tokens added to the vocabulary, special or not, by name."""
         ids: dict[str, int] = self._tokenizer.get_added_vocab()
         return ids
 
     @cached_property
     def _anchor(self) -> list[int]:
-        """The last token of a word, behind which other tokens are looked at; empty without one."""
+        """The last token of a word, to look at other tokens behind it; empty without one."""
         ids = self._tokenizer.backend_tokenizer.encode("a", add_special_tokens=False).ids[-1:]
         if self._unknown_id not in ids:
             return list(ids)
-        known = (token_id for token_id in range(FIRST_IDS) if token_id != self._unknown_id)
-        word = next((token_id for token_id in known if self._plain([token_id]).isalnum()), None)
+        other_ids = (i for i in range(FIRST_IDS) if i != self._unknown_id)
+        word = next((i for i in other_ids if self._plain([i]).isalnum()), None)
         return [] if word is None else [word]
 
     @cached_property

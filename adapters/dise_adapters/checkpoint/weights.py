@@ -21,14 +21,14 @@ from dise_core import CheckpointError
 if TYPE_CHECKING:
     from torch import Tensor, device
 
-WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 OWN = r"[^/\\\x00]+\.safetensors"
 """A file of the checkpoint's own folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A weight in a file. dtype: as safetensors calls it, or "packed" for a type of GGUF's."""
+    """A weight in a file. dtype: as safetensors calls it; "packed" for a type of GGUF's."""
 
     path: Path
     dtype: str
@@ -36,7 +36,7 @@ class Stored:
 
 
 class WeightSource(ABC):
-    """Where a checkpoint's weights are read from. path: what is loaded, a folder or a file."""
+    """Where a checkpoint's weights are read from. path: the folder or file to load."""
 
     path: Path
 
@@ -52,7 +52,7 @@ class WeightSource(ABC):
 
     @abstractmethod
     def slices(self) -> dict[str, Any]:
-        """Return for each weight what reads it once it is indexed, as transformers takes it."""
+        """Return for each weight what reads it when indexed, as transformers takes it."""
 
     @abstractmethod
     def read(self, names: Iterable[str], place: device) -> Iterator[tuple[str, Tensor]]:
@@ -83,9 +83,9 @@ class Safetensors(WeightSource):
                 with safe_open(path, framework="np") as opened:
                     for name in opened.keys():  # noqa: SIM118
                         if name in weights:
-                            files = f"{weights[name].path.name} and {path.name}"
                             raise CheckpointError(
-                                f"cannot load {self.path}: {files} hold {name!r:.100}"
+                                f"cannot load {self.path}: {weights[name].path.name} and "
+                                f"{path.name} hold {name!r:.100}"
                             )
                         part = opened.get_slice(name)
                         weights[name] = Stored(path, part.get_dtype(), tuple(part.get_shape()))
@@ -100,25 +100,23 @@ class Safetensors(WeightSource):
     def read(self, names: Iterable[str], place: device) -> Iterator[tuple[str, Tensor]]:
         ordered = sorted(names, key=lambda name: self.stored[name].path)
         file: Any
-        for path, some in groupby(ordered, key=lambda name: self.stored[name].path):
+        for path, group in groupby(ordered, key=lambda name: self.stored[name].path):
             with safe_open(path, framework="pt", device=str(place)) as file:
-                for name in some:
+                for name in group:
                     yield name, file.get_tensor(name)
 
     @cached_property
     def _files(self) -> list[Path]:
-        whole, index = self.path / WHOLE, self.path / INDEX
-        if whole.is_file():
-            return [whole]
+        single, index = self.path / SINGLE, self.path / INDEX
+        if single.is_file():
+            return [single]
         if not index.is_file():
             raise CheckpointError(
-                f"{self.path} holds no weights in safetensors: neither {WHOLE} nor {INDEX}"
+                f"{self.path} holds no weights in safetensors: neither {SINGLE} nor {INDEX}"
             )
         files = read_object(index).get("weight_map")
         names = list(files.values()) if isinstance(files, dict) else []
-        if not names or not all(
-            isinstance(name, str) and re.fullmatch(OWN, name) for name in names
-        ):
+        if not names or not all(isinstance(n, str) and re.fullmatch(OWN, n) for n in names):
             raise CheckpointError(
                 f"cannot read {index}: weight_map must give the file of each weight, "
                 "*.safetensors in this folder"
