@@ -1,6 +1,5 @@
 """What users need beside LLM and AsyncLLM: names that the package `dise` has from here."""
 
-from dise_core.engine import Budget, Outcome
 from dise_core.errors import (
     CheckpointError,
     ClosedError,
@@ -21,6 +20,7 @@ from dise_core.models.prompts import Prompt
 from dise_core.models.tokenizer import Message
 from dise_core.params.engine import EngineConfig
 from dise_core.params.requests import SamplingParams, ScoringParams
+from dise_core.plans.outcome import Budget, Outcome
 from dise_core.plugins.catalog import Catalog
 from dise_core.scoring.calibration import Calibration
 from dise_core.scoring.explanation import ExplainedRead, ExplainedToken, Explanation

@@ -2,23 +2,11 @@
 
 from collections.abc import Iterable
 from contextvars import ContextVar
-from dataclasses import dataclass
 from threading import Lock
 
 from dise_core.errors import InputError
+from dise_core.plans.outcome import Budget
 from dise_core.plans.rows import Row
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """What all plans of one caller may cost together; None is no limit.
-
-    passes: forward passes of one sequence. tokens: the tokens in them.
-    """
-
-    passes: int | None = None
-    tokens: int | None = None
-
 
 CALLER_SALT: ContextVar[str] = ContextVar("CALLER_SALT", default="")
 """The salt of the callers that are made in a context. Not an argument, since a plugin's route that

@@ -1,10 +1,10 @@
 """Continuous batching of plans: new plans join and finished ones leave between forward passes."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from dise_core.errors import (
 from dise_core.models.completion import check_abilities, completed
 from dise_core.models.predictor import MaskPredictor, Shown, unshown
 from dise_core.params.engine import EngineConfig
+from dise_core.plans.outcome import Outcome
 from dise_core.plans.plan import Plan
 from dise_core.plans.reading import Read, Reading
 from dise_core.plans.readouts import named_ids
@@ -34,22 +35,6 @@ T = TypeVar("T")
 
 RowBatch = list[tuple[Request, Row]]
 RowAnswer = Sequence[Reading] | Exception
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome(Generic[T]):
-    """How a plan ended. index: in the caller's order; seconds: those that it took."""
-
-    index: int
-    result: T | None
-    error: DiseError | None
-    seconds: float
-
-    def unwrap(self) -> T:
-        """Return the result, or raise the error."""
-        if self.error is not None:
-            raise self.error
-        return self.result  # type: ignore[return-value]
 
 
 class Engine:

@@ -13,7 +13,7 @@ from os import PathLike
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast
 
 from dise_core.constraints.turns import Builders
-from dise_core.engine import AsyncEngine, Budget, Caller, Engine, Outcome
+from dise_core.engine import AsyncEngine, Caller, Engine
 from dise_core.engine.async_engine import CLOSED
 from dise_core.errors import ClosedError, DiseError, InputError
 from dise_core.front.llm import LLM, EngineOptions
@@ -24,6 +24,7 @@ from dise_core.front.verbs import Job, Verbs, request
 from dise_core.models.predictor import MaskPredictor, Shown, unshown
 from dise_core.models.prompts import Prompt
 from dise_core.models.tokenizer import FunctionTool, Message
+from dise_core.plans.outcome import Budget, Outcome
 from dise_core.plans.plan import Plan
 from dise_core.plans.reading import Read
 from dise_core.plugins.catalog import Catalog

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from os import PathLike, fspath
 from typing import Self, TypedDict, TypeVar, Unpack
 
-from dise_core.engine import Engine, Outcome
+from dise_core.engine import Engine
 from dise_core.errors import ClosedError, InputError, ModelError
 from dise_core.front.calibrated import Calibrations
 from dise_core.front.outputs import RequestOutput
@@ -17,6 +17,7 @@ from dise_core.models.prompts import Prompt
 from dise_core.models.tokenizer import FunctionTool, Message
 from dise_core.params.engine import DeviceMap, Dtype, EngineConfig, Quantization
 from dise_core.params.requests import SamplingParams
+from dise_core.plans.outcome import Outcome
 from dise_core.plans.plan import Plan
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.discovery import installed_catalog

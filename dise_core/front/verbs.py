@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar, cast, overload
 
-from dise_core.engine import Outcome
 from dise_core.errors import InputError, shown
 from dise_core.front.outputs import RequestOutput, Usage
 from dise_core.front.planner import Planner
@@ -22,6 +21,7 @@ from dise_core.models.predictor import MaskPredictor
 from dise_core.models.prompts import Prompt
 from dise_core.models.tokenizer import FunctionTool, Message
 from dise_core.params.requests import ScoringParams
+from dise_core.plans.outcome import Outcome
 from dise_core.plans.plan import Plan, numbered
 
 T = TypeVar("T")

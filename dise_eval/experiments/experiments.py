@@ -11,10 +11,10 @@ from functools import cached_property
 from typing import Any, ClassVar, Generic
 
 from dise_core import LLM, Plan, SamplingParams, ScoringParams, gather
-from dise_core.engine.engine import Outcome
 from dise_core.errors import InputError, TooLongError
 from dise_core.front.model_limits import fitted
 from dise_core.front.outputs import CompletionOutput
+from dise_core.plans.outcome import Outcome
 from dise_eval.datasets.dataset import Problem
 from dise_eval.datasets.questions import ProblemSet
 from dise_eval.experiments.records import (

@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import ClassVar
 
 from dise_core import LLM, Plan, RequestOutput
-from dise_core.engine.engine import Outcome
 from dise_core.errors import InputError, TooLongError
+from dise_core.plans.outcome import Outcome
 from dise_core.scoring.calibration import fingerprint
 from dise_eval.datasets.dataset import Problem
 from dise_eval.experiments.experiments import Experiment, what_fits

@@ -15,15 +15,17 @@ import pytest
 from dise_core import (
     LLM,
     AsyncLLM,
+    Budget,
     CanvasUpdate,
     InputError,
+    Outcome,
     Read,
     Reading,
     RequestOutput,
     SamplingParams,
 )
 from dise_core.constraints.orders import Order
-from dise_core.engine import AsyncEngine, Budget, Engine, Outcome, async_engine
+from dise_core.engine import AsyncEngine, Engine, async_engine
 from dise_core.errors import ClosedError, OverloadedError
 from dise_core.front import async_llm
 from dise_core.params.engine import EngineConfig
