@@ -96,8 +96,9 @@ class Source:
         try:
             text = json.dumps(dict(constraint))
         except (TypeError, ValueError, RecursionError) as error:
-            problem = f"the constraint's settings are no JSON: {error}"
-            raise InputError(problem, "constraint") from None
+            raise InputError(
+                f"the constraint's settings are no JSON: {error}", "constraint"
+            ) from None
         kind = type(constraint)
         return cls(text, f"{kind.__module__}:{kind.__qualname__}")
 
@@ -168,13 +169,16 @@ def _failure(source: Source, answer: bytes, lane: int) -> Exception:
         return UnfinishedError()
     seconds = LANES[SLOW].seconds
     if kind == OUT_OF_TIME:
-        problem = f"takes longer than {seconds:g} s to prepare; make it simpler"
-        return InputError(f"{source} {problem}", "constraint")
+        return InputError(
+            f"{source} takes longer than {seconds:g} s to prepare; make it simpler", "constraint"
+        )
     if kind == LATE or not kind:
         return OverloadedError(f"{source} could not be prepared beside others; try again later")
-    needed = f"{MAX_BYTES >> 30} GiB of memory or {seconds:g} s"
-    problem = f"needs more than {needed} to prepare; make it simpler"
-    return InputError(f"{source} {problem}", "constraint")
+    return InputError(
+        f"{source} needs more than {MAX_BYTES >> 30} GiB of memory or {seconds:g} s to prepare; "
+        "make it simpler",
+        "constraint",
+    )
 
 
 class _Host:

@@ -61,8 +61,6 @@ SYNTAX = (
     "expressions are in the syntax of Rust's regex crate, without look-around or back-reference"
 )
 
-NOTHING = "matches no text; it is about the whole text, so leave out ^ and $"
-
 PLAIN = re.compile(r"\\.?|\[\^?\]?(?:\\.?|[^]\\])*\]?", re.DOTALL)
 """Where parentheses are characters."""
 
@@ -119,26 +117,37 @@ def automaton_of(expression: str) -> Automaton:
     except ValueError as error:
         reason = " ".join(str(error).split())[:300]
         if "Found no transitions" in reason:
-            raise _refused(expression, NOTHING) from None
-        raise _refused(expression, f"cannot be used: {reason}; {SYNTAX}") from None
+            raise _empty(expression) from None
+        raise InputError(
+            f"the expression {shown(expression)} cannot be used: {reason}; {SYNTAX}", "constraint"
+        ) from None
     if dead <= 4 * MAX_STATES:  # before those are dropped from which no text is accepted
         automaton = _of_edges(first, dead, *edges)
         if automaton is None:
-            raise _refused(expression, NOTHING)
+            raise _empty(expression)
         if automaton.num_states <= MAX_STATES:
             return automaton
-    problem = f"has an automaton of more than {MAX_STATES:,} states"
-    raise _refused(expression, f"{problem}; use fewer or smaller counts such as {{1,500}}")
+    raise InputError(
+        f"the expression {shown(expression)} has an automaton of more than {MAX_STATES:,} states; "
+        "use fewer or smaller counts such as {1,500}",
+        "constraint",
+    )
 
 
 def check(expression: str) -> None:
     """Raise InputError for an expression that is too long, or that would leave its sentinels."""
     if len(expression) > MAX_CHARACTERS:
-        problem = f"has {len(expression):,} characters, more than {MAX_CHARACTERS:,}"
-        raise _refused(expression, problem)
+        raise InputError(
+            f"the expression {shown(expression)} has {len(expression):,} characters, more than "
+            f"{MAX_CHARACTERS:,}",
+            "constraint",
+        )
     depths = accumulate((letter == "(") - (letter == ")") for letter in PLAIN.sub("", expression))
     if min(depths, default=0) < 0:
-        raise _refused(expression, f"has a parenthesis that closes nothing; {SYNTAX}")
+        raise InputError(
+            f"the expression {shown(expression)} has a parenthesis that closes nothing; {SYNTAX}",
+            "constraint",
+        )
 
 
 def edges_of(expression: str) -> "tuple[int, int, array[int], array[int], array[int]]":
@@ -169,5 +178,9 @@ def _of_edges(
     return trimmed(table[:, :END], is_end[behind], int(behind[first]))
 
 
-def _refused(expression: str, problem: str) -> InputError:
-    return InputError(f"the expression {shown(expression)} {problem}", "constraint")
+def _empty(expression: str) -> InputError:
+    return InputError(
+        f"the expression {shown(expression)} matches no text; it is about the whole text, so leave "
+        "out ^ and $",
+        "constraint",
+    )

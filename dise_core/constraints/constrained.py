@@ -59,8 +59,11 @@ class Constrained(TextRule):
         max_tokens hold no valid answer.
         """
         if not tokens.feasible(params.max_tokens)[tokens.start]:
-            problem = f"no answer of {params.max_tokens} tokens meets the constraint"
-            raise InputError(f"{problem}: the shortest needs {tokens.least}", "max_tokens")
+            raise InputError(
+                f"no answer of {params.max_tokens} tokens meets the constraint: the shortest needs "
+                f"{tokens.least}",
+                "max_tokens",
+            )
         _check_step(tokens, params)
         facts = order.unwritten, order.is_json, order.is_told
         return cls(tokens, order.info.special, params, confidence, *facts)
@@ -156,12 +159,12 @@ def _check_step(tokens: TokenAutomaton, params: SamplingParams) -> None:
     """Raise InputError if a step of one answer may delay all others."""
     length, is_whole = _together(params), params.reviser is not None
     if (work := _step(tokens, params)) > MAX_STEP:
-        per_token = work // length
-        parts = "revised answers" if is_whole else "blocks"
-        problem = f"this constraint is too large for {parts} of {length} tokens"
-        advice = f"{MAX_STEP // per_token} can be written together, or use smaller counts such as"
-        parameter = "max_tokens" if is_whole else "block_length"
-        raise InputError(f"{problem}; at most {advice} {{1,500}}", parameter)
+        raise InputError(
+            f"this constraint is too large for {'revised answers' if is_whole else 'blocks'} of "
+            f"{length} tokens; at most {MAX_STEP // (work // length)} can be written together, or "
+            "use smaller counts such as {1,500}",
+            "max_tokens" if is_whole else "block_length",
+        )
 
 
 def _likely(weights: Floats, num_ranked: int, params: SamplingParams) -> Mask:

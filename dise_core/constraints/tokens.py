@@ -21,12 +21,6 @@ MAX_WORK = 300_000_000
 MAX_KEPT, MAX_WIDTH = 4_000_000, 4096
 """Entries of tokens' maps that are kept, and states of the largest automata whose maps are."""
 
-UNKNOWN = (
-    "the model's tokenizer does not tell which bytes its tokens spell, so its answers cannot be "
-    "constrained"
-)
-UNSPELLED = "the model's tokens cannot spell any answer that the constraint allows"
-
 
 class TokenAutomaton:
     """An automaton over the tokens of one model; requests and threads may share it.
@@ -72,8 +66,17 @@ class TokenAutomaton:
         self.completion = np.array([*completing, *ends], np.int64)
         self._sources, self._targets = self._edges()
         self._least = distances(self.accepting, self._targets, self._sources)
+        if self._least[self.start] < 0 and not known:
+            raise InputError(
+                "the model's tokenizer does not tell which bytes its tokens spell, so its answers "
+                "cannot be constrained",
+                "constraint",
+            )
         if self._least[self.start] < 0:
-            raise InputError(UNSPELLED if known else UNKNOWN, "constraint")
+            raise InputError(
+                "the model's tokens cannot spell any answer that the constraint allows",
+                "constraint",
+            )
         self._exact = [np.packbits(self.accepting)]
 
     def _edges(self) -> tuple[States, States]:
@@ -159,8 +162,11 @@ class TokenAutomaton:
         if self._can_end:
             return (self._least >= 0) & (self._least <= num_masks)
         if num_masks * len(self._targets) > MAX_WORK:
-            problem = f"this constraint is too large for {num_masks} tokens without an end token"
-            raise InputError(f"{problem}; ask for fewer, or let the answer end", "constraint")
+            raise InputError(
+                f"this constraint is too large for {num_masks} tokens without an end token; ask "
+                "for fewer, or let the answer end",
+                "constraint",
+            )
         with self._lock:
             while len(self._exact) <= num_masks:
                 self._exact.append(np.packbits(self._before(self._unpacked(-1))))

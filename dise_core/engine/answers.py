@@ -28,17 +28,21 @@ def checked(
     and the rule, for an answer that is not a Reading of the read's shape, whose ids are outside the
     vocabulary, forbidden or not those asked for, or whose log-probabilities are above 0.
     """
+    cls = type(predictor)
     try:
         pairs = list(zip(reads, readings, strict=True))
         rule = next(_broken_rules(pairs, predictor.info.vocab_size), None)
     except ModelOutputError:
         raise
     except Exception as error:  # fields of any type may raise anything when they are compared
-        rule = f"checking it failed with {type(error).__name__}: {error}"
+        raise ModelError(
+            f"predictor {name!r} ({cls.__module__}.{cls.__qualname__}) gave a bad answer: "
+            f"checking it failed with {type(error).__name__}: {error}"
+        ) from error
     if rule is not None:
-        cls = type(predictor)
-        problem = f"predictor {name!r} ({cls.__module__}.{cls.__qualname__}) gave a bad answer"
-        raise ModelError(f"{problem}: {rule}")
+        raise ModelError(
+            f"predictor {name!r} ({cls.__module__}.{cls.__qualname__}) gave a bad answer: {rule}"
+        )
     return readings
 
 
@@ -119,5 +123,7 @@ def _nan(pairs: Sequence[tuple[Read, Reading]]) -> ModelOutputError:
     read, reading = next(pair for pair in pairs if np.isnan(pair[1].logprobs).any())
     per_position = np.isnan(reading.logprobs).reshape(len(read.positions), -1).any(axis=1)
     position = int(read.positions[int(np.argmax(per_position))])
-    problem = f"the model's logits at position {position} hold NaN or infinity"
-    return ModelOutputError(f"{problem}; check its weights, or load it with dtype float32")
+    return ModelOutputError(
+        f"the model's logits at position {position} hold NaN or infinity; check its weights, or "
+        "load it with dtype float32"
+    )

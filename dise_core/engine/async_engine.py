@@ -147,8 +147,9 @@ class AsyncEngine:
             if num_waiting >= self.max_waiting:
                 num_waiting = sum(not ticket.future.cancelled() for ticket in self._waiting)
             if num_waiting >= self.max_waiting:
-                problem = f"{self.max_waiting} requests are waiting already; try again later"
-                raise OverloadedError(problem)
+                raise OverloadedError(
+                    f"{self.max_waiting} requests are waiting already; try again later"
+                )
             ticket = _Ticket(self._engine.request(0, plan, caller), future, watch)
             self._waiting.append(ticket)
             self._changed.notify()

@@ -34,11 +34,12 @@ class Caller:
             for row in rows:
                 self._num_passes += row.num_sequences
                 self._num_tokens += row.num_tokens
-        for spent, limit, what in (
+        for spent, limit, unit in (
             (self._num_passes, self._budget.passes, "forward passes"),
             (self._num_tokens, self._budget.tokens, "tokens in forward passes"),
         ):
             if limit is not None and spent > limit:
-                problem = f"the request takes more than the {limit} {what} that one may take here"
-                advice = "ask for fewer or shorter answers, fewer steps or fewer samples"
-                raise InputError(f"{problem}; {advice}")
+                raise InputError(
+                    f"the request takes more than the {limit} {unit} that one may take here; ask "
+                    "for fewer or shorter answers, fewer steps or fewer samples"
+                )

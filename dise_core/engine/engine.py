@@ -138,8 +138,9 @@ class Engine:
         if num_tokens == 0:
             raise InputError("the text is empty: it needs at least one token")
         if num_tokens > limit:
-            problem = f"a text of {num_tokens} tokens is longer than the model's limit of {limit}"
-            raise TooLongError(problem)
+            raise TooLongError(
+                f"a text of {num_tokens} tokens is longer than the model's limit of {limit}"
+            )
         guided = row.guidance and (row.guidance.token_ids, row.guidance.context_ids)
         for ids in (None if is_known else row.token_ids, row.context_ids, *(guided or ())):
             if ids is not None:
@@ -174,11 +175,13 @@ class Engine:
     def _read(self, predictor: str, reads: Sequence[Read]) -> Sequence[Reading]:
         readings: object = self._predictors[predictor].read(reads)
         if not isinstance(readings, Sequence):
-            problem = f"predictor {predictor!r} must answer a list of Readings"
-            raise ModelError(f"{problem}, not {shown(readings)}")
+            raise ModelError(
+                f"predictor {predictor!r} must answer a list of Readings, not {shown(readings)}"
+            )
         if len(readings) != len(reads):
-            problem = f"predictor {predictor!r} answered {len(readings)} of {len(reads)} reads"
-            raise ModelError(problem)
+            raise ModelError(
+                f"predictor {predictor!r} answered {len(readings)} of {len(reads)} reads"
+            )
         return readings
 
     def _checked(self, name: str, reads: Sequence[Read], readings: Sequence[Reading]) -> RowAnswer:

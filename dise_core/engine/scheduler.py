@@ -113,6 +113,8 @@ class Scheduler:
                 yield request, row
 
     def _too_long(self, row: Row) -> TooLongError:
-        problem = f"a text of {len(row.token_ids)} tokens takes {row.num_tokens} tokens of a batch"
-        limit = f"max_batch_tokens={self.max_batch_tokens}; raise that limit or shorten the text"
-        return TooLongError(f"{problem}, more than {limit}", "max_batch_tokens")
+        return TooLongError(
+            f"a text of {len(row.token_ids)} tokens takes {row.num_tokens} tokens of a batch, more "
+            f"than max_batch_tokens={self.max_batch_tokens}; raise that limit or shorten the text",
+            "max_batch_tokens",
+        )

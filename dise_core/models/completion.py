@@ -65,11 +65,13 @@ def check_abilities(read: Read, info: ModelInfo, abilities: frozenset[Ability]) 
         ("shadow", read.shadow, "shadows of its tokens"),
         ("among", is_among, "probabilities among sets of tokens"),
     )
-    for ability, is_needed, what in needs:
+    for ability, is_needed, question in needs:
         if is_needed and ability not in abilities:
-            problem = f"{info.name!r:.80} cannot read {what} ({ability}) as it is loaded"
-            advice = 'take another scorer, such as "dise", or the engine "transformers"'
-            raise InputError(f"{problem}: {advice}", "scorer")
+            raise InputError(
+                f"{info.name!r:.80} cannot read {question} ({ability}) as it is loaded: take "
+                'another scorer, such as "dise", or the engine "transformers"',
+                "scorer",
+            )
 
 
 def border_of(num_tokens: int, info: ModelInfo) -> int:

@@ -57,15 +57,17 @@ def check_messages(conversation: object) -> None:
         if not isinstance(message, Mapping) or not all(
             isinstance(message.get(key), str) for key in ("role", "content")
         ):
-            problem = f'a message needs "role" and "content", both text: {shown(message)}'
-            raise InputError(problem, "messages")
+            raise InputError(
+                f'a message needs "role" and "content", both text: {shown(message)}', "messages"
+            )
 
 
 def check_choice(value: object, parameter: str) -> None:
     """Raise InputError unless it is True, False or None."""
     if not isinstance(value, bool | None):
-        problem = f"{parameter} must be True, False or None, not {_described(value)}"
-        raise InputError(problem, parameter)
+        raise InputError(
+            f"{parameter} must be True, False or None, not {_described(value)}", parameter
+        )
 
 
 def _described(value: object) -> str:

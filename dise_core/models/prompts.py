@@ -59,11 +59,14 @@ class Translation:
         response = self.tokenizer.decode(sequence.ids[sequence.text_positions])
         response_ids = self.judge.tokenizer.encode(response)
         if len(response_ids) == 0:
-            problem = f"the tokenizer of {info.name!r} makes no token of the response"
-            raise InputError(problem, "response")
+            raise InputError(
+                f"the tokenizer of {info.name!r} makes no token of the response", "response"
+            )
         if (num_tokens := len(prompt_ids) + len(response_ids)) > info.max_length:
-            problem = f"a text of {num_tokens} tokens is longer than the limit of {info.name!r}"
-            raise TooLongError(f"{problem}: {info.max_length}")
+            raise TooLongError(
+                f"a text of {num_tokens} tokens is longer than the limit of {info.name!r}: "
+                f"{info.max_length}"
+            )
         return TokenSequence.of(prompt_ids, response_ids, info.special, sequence.block_length)
 
     def _prompt_ids(self, sequence: TokenSequence) -> Ids:
@@ -137,8 +140,10 @@ class Prompts:
         ids = self.encode(prefix, "prefix")
         following = self.encode(suffix, "suffix")
         if len(following) == 0:
-            problem = "the suffix is empty, so there is no gap; generate what follows the prefix"
-            raise InputError(problem, "suffix")
+            raise InputError(
+                "the suffix is empty, so there is no gap; generate what follows the prefix",
+                "suffix",
+            )
         self._refuse_masks(following)
         texts = [text if isinstance(text, str) else None for text in (prefix, suffix)]
         return GivenPrompt(ids, texts[0], suffix=following, suffix_text=texts[1])
@@ -178,8 +183,8 @@ class Prompts:
             raise InputError("the prompt is empty: it needs at least one token", "prompt")
         self._refuse_masks(prompt.ids)
         beside = f" and a suffix of {len(prompt.suffix)}" if prompt.is_gap else ""
-        what = f"a prompt of {len(prompt.ids)} tokens{beside} with max_tokens={max_tokens}"
-        self._refuse_longer(len(prompt.ids) + len(prompt.suffix) + max_tokens, what)
+        text = f"a prompt of {len(prompt.ids)} tokens{beside} with max_tokens={max_tokens}"
+        self._refuse_longer(len(prompt.ids) + len(prompt.suffix) + max_tokens, text)
 
     def translation(self, prompt: GivenPrompt) -> Translation | None:
         judge = self.predictors.get("judge")
@@ -189,19 +194,21 @@ class Prompts:
         masks = np.flatnonzero(ids == self.predictor.info.special.mask_id)
         if len(masks):
             name = self.predictor.tokenizer.token_text(int(ids[masks[0]]))
-            problem = f"the text holds the mask token {name} at position {masks[0]}"
-            raise InputError(f"{problem}; it must be finished text")
+            raise InputError(
+                f"the text holds the mask token {name} at position {masks[0]}; it must be finished "
+                "text"
+            )
 
     def refuse_endless(self, text: str, parameter: str) -> None:
         """Raise TooLongError, before it is tokenized, for a text that cannot fit the model."""
         limit = self.predictor.info.max_length
         if len(text) > CHARACTERS_PER_TOKEN * limit:
-            longer = (
-                f"a text of {len(text)} characters is longer than this model's limit of {limit}"
+            raise TooLongError(
+                f"a text of {len(text)} characters is longer than this model's limit of {limit} "
+                f"tokens, at {CHARACTERS_PER_TOKEN} characters a token",
+                parameter,
             )
-            rate = f"tokens, at {CHARACTERS_PER_TOKEN} characters a token"
-            raise TooLongError(f"{longer} {rate}", parameter)
 
-    def _refuse_longer(self, num_tokens: int, what: str) -> None:
+    def _refuse_longer(self, num_tokens: int, text: str) -> None:
         if num_tokens > (limit := self.predictor.info.max_length):
-            raise TooLongError(f"{what} is longer than the model's limit of {limit} tokens")
+            raise TooLongError(f"{text} is longer than the model's limit of {limit} tokens")

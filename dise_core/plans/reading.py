@@ -126,8 +126,9 @@ class Read:
                 raise PlanError(f"a Read has {num_positions} positions but {num_targets} targets")
         among = among_of(readout)
         if among is not None and len(among.which) != num_positions:
-            problem = f"a Read has {num_positions} positions but {len(among.which)} sets of tokens"
-            raise PlanError(problem)
+            raise PlanError(
+                f"a Read has {num_positions} positions but {len(among.which)} sets of tokens"
+            )
 
     def answer_shape(self, vocab_size: int) -> tuple[int, ...]:
         """Return the shape of the log-probabilities that answer it."""

@@ -92,8 +92,9 @@ class Filling:
             step, is_first = step + 1, False
             num_idle = 0 if is_changed else num_idle + 1
             if num_idle == 100 or (num_idle and policy.uses_quota):
-                problem = f"unmasking policy {policy!r} chose no token"
-                raise PlanError(f"{problem}, so denoising would never end")
+                raise PlanError(
+                    f"unmasking policy {policy!r} chose no token, so denoising would never end"
+                )
         for _ in range(policy.num_post_steps if policy.edits else 0):
             is_changed = yield from self._step(step, masked, Commit(0, 1.0), is_first=False)
             step += 1
