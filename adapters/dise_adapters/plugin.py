@@ -48,7 +48,7 @@ FAMILIES = {
 
 @hookimpl
 def dise_mask_predictors() -> dict[str, type[MaskPredictor] | str]:
-    """Return the adapters of checkpoint families, of the embedded model, and of vLLM servers."""
+    """Return the adapters of families, of the embedded models, and of vLLM servers."""
     return {
         **{
             name: predictor_of(family, "published" if family is CAUSAL else "random")

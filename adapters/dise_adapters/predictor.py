@@ -1,4 +1,4 @@
-"""The predictor of every checkpoint: a family describes its format, and an engine runs it."""
+"""The predictor of every checkpoint: a family tells its format, an engine runs it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,7 +27,7 @@ from dise_core.plugins.discovery import discover
 from dise_core.plugins.hookspecs import PROJECT
 
 READ = ("vocab_size", "max_position_embeddings", "eos_token_id", "mask_token_id")
-"""The fields that are taken from transformers' configuration, where it reads config.json."""
+"""The fields that are taken from transformers, where it reads config.json."""
 
 
 class CheckpointPredictor(MaskPredictor):
@@ -53,8 +53,10 @@ class CheckpointPredictor(MaskPredictor):
         reason, names = cls.family.refusal(fields, model), architectures(fields)
         if reason is None and cls.family.recognizes is None:
             return None
-        named = f"model_type {fields.get('model_type')!r} and architectures"
-        facts = f"Its config.json says {named} {', '.join(names) or 'none'}"
+        facts = (
+            f"Its config.json says model_type {fields.get('model_type')!r} and architectures "
+            f"{', '.join(names) or 'none'}"
+        )
         return one_line(facts if reason is None else f"{facts}; it is refused: {reason}")
 
     @classmethod
@@ -84,11 +86,11 @@ class CheckpointPredictor(MaskPredictor):
         self.tokenizer = self.tokenizer_kind.from_folder(folder, family.tokenizer_class, gguf)
         names = (name, str(folder.absolute()))
         attention = family.attention_of(fields, names, config.block_size)
-        whole = ConfigJson({**fields, **described}, name)
-        self.info = _info(family, whole, self.tokenizer, attention, config.mask_token_id)
+        config_json = ConfigJson({**fields, **described}, name)
+        self.info = _info(family, config_json, self.tokenizer, attention, config.mask_token_id)
         mask_id = self.info.special.mask_id
         self._checkpoint = Checkpoint(family, weights, settings, read, attention, mask_id)
-        self._config, self._asked = config, config.dtype
+        self._config, self._requested_dtype = config, config.dtype
         self._reader, self._is_fitted = reader, reader is not None
 
     def fit(self, beside: Sequence[MaskPredictor] = ()) -> Dtype | None:
@@ -97,10 +99,10 @@ class CheckpointPredictor(MaskPredictor):
             for model in (self, *beside)
             if isinstance(model, CheckpointPredictor) and not model._is_fitted
         ]
-        wanted = [(model._checkpoint, model._config) for model in models]
-        for model, config in zip(models, self._backend.fitted(wanted), strict=True):
+        pairs = [(model._checkpoint, model._config) for model in models]
+        for model, config in zip(models, self._backend.fitted(pairs), strict=True):
             model._config, model._is_fitted = config, True
-        return None if self._config.dtype == self._asked else self._config.dtype
+        return None if self._config.dtype == self._requested_dtype else self._config.dtype
 
     def load_weights(self, shown: Shown = unshown) -> None:
         """Load the weights, if they are not loaded yet. Raises CheckpointError for weights that are
@@ -124,8 +126,8 @@ class CheckpointPredictor(MaskPredictor):
         """As MaskPredictor says; the weights are loaded only for a backend that does not tell. A
         subclass with abilities of its own overrides this too.
         """
-        known = self._backend.tells_among if self._reader is None else None
-        return super().tells_among if known is None else known
+        answer = self._backend.tells_among if self._reader is None else None
+        return super().tells_among if answer is None else answer
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
         reader = self._loaded()
@@ -186,7 +188,7 @@ def _info(
     attention: Attention,
     mask_token_id: int | None,
 ) -> ModelInfo:
-    """Return the description of the model with that configuration, called `config.where`."""
+    """Return the description of the model of a configuration, called `config.where`."""
     vocab_size = config.whole("vocab_size")
     if isinstance(attention, Causal):
         special = SpecialTokens(None, frozenset(config.token_ids("eos_token_id")))
@@ -194,8 +196,10 @@ def _info(
         special = special_tokens(family, config, tokenizer, mask_token_id)
     for token_id, role in [(special.mask_id, "its mask"), (special.eos_id, "an end")]:
         if token_id is not None and token_id >= vocab_size:
-            problem = f"has {vocab_size} rows of logits, so {token_id} cannot be {role} token"
-            raise CheckpointError(f"{config.where} {problem}")
+            raise CheckpointError(
+                f"{config.where} has {vocab_size} rows of logits, so {token_id} cannot be {role} "
+                "token"
+            )
     return ModelInfo(
         config.where,
         vocab_size,

@@ -79,9 +79,7 @@ class ConfigJson:
         """Return one or several token ids as a list, empty if the field is missing or null."""
         value = self.fields.get(name)
         ids = [] if value is None else value if isinstance(value, list) else [value]
-        valid_ids = [
-            token_id for token_id in ids if type(token_id) is int and 0 <= token_id < 2**31
-        ]
+        valid_ids = [i for i in ids if type(i) is int and 0 <= i < 2**31]
         if len(valid_ids) < len(ids):
             raise self._wrong(name, value, "a token id")
         return valid_ids

@@ -24,7 +24,7 @@ ABILITY = (
 
 
 class CountdownTokenizer(ShippedTokenizer):
-    """The Countdown models' tokenizer, which says what they can do when it is given other texts."""
+    """The Countdown models' tokenizer, which says what they can do when it refuses a text."""
 
     def encode(self, text: str) -> Ids:
         try:
@@ -34,7 +34,7 @@ class CountdownTokenizer(ShippedTokenizer):
 
 
 class EmbeddedPredictor(CheckpointPredictor):
-    """A model that ships with the package, loaded by its name like any other checkpoint."""
+    """A model that ships with the package, loaded by its name."""
 
     name: ClassVar[str]
     tokenizer_kind = ShippedTokenizer
@@ -52,8 +52,9 @@ class EmbeddedPredictor(CheckpointPredictor):
     @classmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
         if not cls.claims(model):
-            problem = f"adapter {cls.name!r} loads the model {cls.name!r} alone, not {model!r}"
-            raise InputError(problem, "adapter")
+            raise InputError(
+                f"adapter {cls.name!r} loads the model {cls.name!r} alone, not {model!r}", "adapter"
+            )
         predictor = cls(ModelFiles.within(cls.folder()), str(model), config)
         predictor.calibration_files = sorted(cls.folder().glob("calibration*.json"))
         return predictor
@@ -76,7 +77,7 @@ class CountdownBlocksPredictor(EmbeddedPredictor):
 
 
 class WordProblemsPredictor(EmbeddedPredictor):
-    """The embedded model that reads English, in LLaDA's format: word problems of one step."""
+    """The embedded model of word problems of one step, in LLaDA's format."""
 
     family = LLADA
     name = "word-problems"

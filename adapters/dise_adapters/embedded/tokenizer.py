@@ -1,4 +1,4 @@
-"""The embedded models' tokenizer without transformers, whose import takes a third of a start."""
+"""The embedded models' tokenizer without transformers, which takes long to import."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -12,7 +12,7 @@ from dise_adapters.checkpoint.tokenizer import FastTokenizer
 
 
 class ShippedFiles:
-    """What FastTokenizer takes of a fast tokenizer of transformers, from a folder of ours."""
+    """What FastTokenizer takes of transformers' tokenizer, from a folder of ours."""
 
     bos_token_id = None
 

@@ -6,7 +6,7 @@ from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.families.family import ConfigFields
 
 COVERED = {"hidden_act": ("silu",), "use_sliding_window": (False, None), "mlp_bias": (False, None)}
-"""The configuration fields that change the computation, with the values that the classes cover."""
+"""The fields that change the computation, with the values that the classes cover."""
 
 NO_BIAS = {"attention_bias": (False, None), "use_qkv_bias": (False, None)}
 """The same for classes whose projections have no biases here."""
@@ -22,8 +22,8 @@ def decoder_settings(config: ConfigJson, head_dim: int | None = None) -> ConfigF
     """Return what the configurations share. head_dim: where it is a field of its own."""
     config.refuse_variants(COVERED)
     shared = {field: config.whole(field) for field in SHARED}
-    whole = ["full_attention"] * shared["num_hidden_layers"]
-    config.refuse_variants({"layer_types": (None, [], whole)})
+    everywhere = ["full_attention"] * shared["num_hidden_layers"]
+    config.refuse_variants({"layer_types": (None, [], everywhere)})
     num_heads = shared["num_attention_heads"]
     kv_heads = config.whole("num_key_value_heads", num_heads)
     config.check_heads(shared["hidden_size"], num_heads, kv_heads, head_dim)
@@ -46,12 +46,12 @@ def llama_settings(config: ConfigJson) -> ConfigFields:
 
 
 def qwen_settings(config: ConfigJson, head_dim: int | None = None) -> ConfigFields:
-    """Return the configuration as a Qwen2's, whose queries, keys and values have biases."""
+    """Return the configuration as a Qwen2's: queries, keys and values have biases."""
     return decoder_settings(config, head_dim) | {"use_sliding_window": False}
 
 
 def qwen3_settings(config: ConfigJson) -> ConfigFields:
-    """Return the configuration as a Qwen3's, whose queries and keys are normed head by head."""
+    """Return the configuration as a Qwen3's: queries and keys are normed head by head."""
     config.refuse_variants(NO_BIAS)
     head_dim = config.whole("head_dim")
     return qwen_settings(config, head_dim) | {"head_dim": head_dim}

@@ -1,4 +1,4 @@
-"""The attention of a family whose checkpoints differ in it, and where each states its own."""
+"""The attention of a family, and where a checkpoint states its own if they differ."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ class Varying:
     otherwise: Attention | None = None
 
     def sources(self, config: ConfigJson, names: Sequence[str]) -> Iterator[tuple[str, Attention]]:
-        """Yield each source that states the checkpoint's attention, with that attention."""
+        """Yield each source that states the checkpoint's attention, with that."""
         if self.length_field is not None and config.fields.get(self.length_field) is not None:
             yield f"config.json's {self.length_field}", BlockCausal(config.whole(self.length_field))
         for name in names:
@@ -55,11 +55,11 @@ def attention_of(
     if len(set(sources.values())) > 1:
         raise config.error(f"the model's attention is told differently: {listed}")
     if block_size is not None:
-        chosen = BlockCausal(block_size) if block_size else BIDIRECTIONAL
-        if stated not in (None, chosen) or not (block_size or chosen in variants(family)):
+        requested = BlockCausal(block_size) if block_size else BIDIRECTIONAL
+        if stated not in (None, requested) or not (block_size or requested in variants(family)):
             problem = _contradiction(config.where, stated, listed, block_size)
             raise InputError(problem, "block_size")
-        return chosen
+        return requested
     if stated is None and isinstance(family, Varying):
         stated = family.otherwise or otherwise
     if stated is None:
@@ -75,10 +75,10 @@ def variants(family: Attention | Varying) -> list[Attention]:
 
 
 def in_words(family: Attention | Varying) -> str:
-    """Return the attention of a family as listings name it, such as "block-causal of 4 or 8"."""
-    known = variants(family)
-    words = [WORDS[type(attention)] for attention in known if type(attention) in WORDS]
-    lengths = {attention.length for attention in known if isinstance(attention, BlockCausal)}
+    """Return a family's attention as listings name it, as "block-causal of 4 or 8"."""
+    kinds = variants(family)
+    words = [WORDS[type(attention)] for attention in kinds if type(attention) in WORDS]
+    lengths = {attention.length for attention in kinds if isinstance(attention, BlockCausal)}
     if not lengths:
         return f"{' or '.join(words)} attention"
     return " or ".join([*words, f"block-causal of {' or '.join(map(str, sorted(lengths)))}"])
@@ -92,19 +92,22 @@ def shown(attention: Attention) -> str:
 
 
 def _unstated(family: Attention | Varying, where: str) -> str:
-    problem = "how long its blocks are, and its format has several lengths"
-    advice = "give block_size (--block-size)"
     if isinstance(family, Varying) and BIDIRECTIONAL in variants(family):
-        names = " nor ".join(family.names)
-        problem = f"whether it attends in blocks, and its name has neither {names}"
-        advice += ", the tokens in a block, or 0 for full attention"
-    return f"{where} does not say {problem}: {advice}"
+        return (
+            f"{where} does not say whether it attends in blocks, and its name has neither "
+            f"{' nor '.join(family.names)}: give block_size (--block-size), the tokens in a block, "
+            "or 0 for full attention"
+        )
+    return (
+        f"{where} does not say how long its blocks are, and its format has several lengths: give "
+        "block_size (--block-size)"
+    )
 
 
 def _contradiction(where: str, stated: Attention | None, listed: str, block_size: int) -> str:
     if stated is None:
         return f"block_size=0: {where} is of a format that attends in blocks, of whatever length"
-    if not isinstance(stated, BlockCausal):
-        by = f" ({listed})" if listed else ""
-        return f"{where} attends to the whole text{by}, so it has no blocks: leave out block_size"
-    return f"block_size={block_size} is not that of {where}: {listed or shown(stated)}"
+    if isinstance(stated, BlockCausal):
+        return f"block_size={block_size} is not that of {where}: {listed or shown(stated)}"
+    by = f" ({listed})" if listed else ""
+    return f"{where} attends to the whole text{by}, so it has no blocks: leave out block_size"

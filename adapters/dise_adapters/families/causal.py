@@ -20,12 +20,12 @@ ENCODERS = (
     "megatron-bert", "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer",
     "xlm-roberta", "xlm-roberta-xl", "xmod",
 )  # fmt: skip
-"""Model types whose causal class attends in both directions unless config.json sets is_decoder."""
+"""Model types that attend in both directions unless config.json sets is_decoder."""
 
 HAS_CAUSAL_ROFORMER = tuple(map(int, version("transformers").split(".")[:2])) >= (5, 18)
 
 BIDIRECTIONAL = ("cpmant", "xlm", "xlnet") + (() if HAS_CAUSAL_ROFORMER else ("roformer",))
-"""Model types whose causal class in this transformers always attends in both directions."""
+"""Model types that in this transformers always attend in both directions."""
 
 OTHER_NAMES = (
     "BertGenerationDecoder", "BertLMHeadModel", "CTRLLMHeadModel", "GPT2LMHeadModel",
@@ -47,7 +47,7 @@ type, and what to do with them.
 
 
 def is_autoregressive(fields: JsonFields, model: str) -> bool:  # noqa: ARG001
-    """Return whether config.json names transformers' own causal class for its model_type."""
+    """Return whether config.json names transformers' causal class of its model_type."""
     names = {name.casefold() for name in architectures(fields)}
     if names.isdisjoint(_own_classes()):
         return False  # without the import that follows, which takes seconds
@@ -59,15 +59,17 @@ def is_autoregressive(fields: JsonFields, model: str) -> bool:  # noqa: ARG001
 
 
 def obstacle(fields: JsonFields, model: str) -> str | None:
-    """Return why its name or config.json rules out an auto-regressive model; None if neither."""
+    """Return why it is no auto-regressive model by its name or config.json; else None."""
     for source, name in _names(fields, model):
         for pattern, advice in DIFFUSION_NAMES.items():
             if re.search(pattern, name, re.IGNORECASE):
                 return f"it is a diffusion model by {source} ({name}){advice}"
     foreign = [name for name in remote_classes(fields) if name.casefold() not in _own_classes()]
     if foreign:
-        problem = f"its auto_map asks for code of its own ({foreign[0]}), which is not run"
-        return f"{problem}, and what that computes is not known"
+        return (
+            f"its auto_map asks for code of its own ({foreign[0]}), which is not run, and what "
+            "that computes is not known"
+        )
     model_type = str(fields.get("model_type"))
     if model_type in BIDIRECTIONAL:
         return f"a {model_type} model attends in both directions"

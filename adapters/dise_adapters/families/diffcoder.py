@@ -10,9 +10,9 @@ from dise_core.records import JsonFields
 
 
 def names_diffcoder(fields: JsonFields, model: str) -> bool:  # noqa: ARG001
-    """Return whether the class that config.json names, its own or of its code, is a DiffCoder."""
-    named = (*architectures(fields), *remote_classes(fields))
-    return any("diffcoder" in name.casefold() for name in named)
+    """Return whether a class that config.json names is a DiffCoder."""
+    names = (*architectures(fields), *remote_classes(fields))
+    return any("diffcoder" in name.casefold() for name in names)
 
 
 DIFFCODER = Family(

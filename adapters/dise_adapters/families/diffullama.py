@@ -13,7 +13,7 @@ from dise_adapters.families.family import ConfigFields, Family
 
 
 def gpt2_settings(config: ConfigJson) -> ConfigFields:
-    """Return the configuration as a GPT-2's. Raises CheckpointError, see Family.translate."""
+    """Return the configuration as a GPT-2's. Raises as Family.translate says."""
     sizes = {name: config.whole(name) for name in ("n_embd", "n_layer", "n_head", "vocab_size")}
     if sizes["n_embd"] % sizes["n_head"]:
         raise config.error(f"{sizes['n_head']} heads do not divide n_embd={sizes['n_embd']}")

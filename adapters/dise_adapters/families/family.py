@@ -108,15 +108,15 @@ class Family:
     obstacle: Callable[[JsonFields, str], str | None] = lambda fields, model: None  # noqa: ARG005
 
     def matches(self, fields: JsonFields, model: str) -> bool:
-        """Return whether the checkpoint with that config.json and name belongs to this family."""
+        """Return whether a checkpoint of that config.json and name is of this family."""
         recognizes = self.recognizes
         is_ours = self._is_named(fields) if recognizes is None else recognizes(fields, model)
         return is_ours and self.refusal(fields, model) is None
 
     def refusal(self, fields: JsonFields, model: str) -> str | None:
-        """Return why config.json or the name rules the checkpoint out; None if neither does."""
-        called = (*architectures(fields), str(fields.get("model_type")))
-        for reason in filter(None, (NOT_COVERED.get(name.casefold()) for name in called)):
+        """Return why config.json or the name rules the checkpoint out, if either does."""
+        kinds = (*architectures(fields), str(fields.get("model_type")))
+        for reason in filter(None, (NOT_COVERED.get(name.casefold()) for name in kinds)):
             if not self._is_named(fields):
                 return f"it is a diffusion model that is not covered: {reason}"
         for name in checkpoint_names(fields, model):
@@ -127,8 +127,8 @@ class Family:
 
     def _is_named(self, fields: JsonFields) -> bool:
         names = architectures(fields)
-        known = {name.casefold() for name in (self.architectures if names else self.model_types)}
-        return any(name.casefold() in known for name in names or [str(fields.get("model_type"))])
+        covered = {name.casefold() for name in (self.architectures if names else self.model_types)}
+        return any(name.casefold() in covered for name in names or [str(fields.get("model_type"))])
 
     def settings(self, fields: JsonFields, where: str) -> ConfigFields | None:
         """Return the configuration of the model class; None if transformers reads config.json.
@@ -151,9 +151,8 @@ class Family:
         """Return the attention of a checkpoint called `names`, ids or paths, the first of which
         errors give, as `blocks.attention_of` does.
         """
-        config = ConfigJson(fields, names[0])
-        called = checkpoint_names(fields, *names)
-        return attention_of(self.attention, config, called, block_size, otherwise)
+        config, aliases = ConfigJson(fields, names[0]), checkpoint_names(fields, *names)
+        return attention_of(self.attention, config, aliases, block_size, otherwise)
 
     @property
     def may_be_bidirectional(self) -> bool:

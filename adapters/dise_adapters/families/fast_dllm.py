@@ -1,4 +1,4 @@
-"""Fast-dLLM v2: Qwen2 as a block diffusion model. Row i - 1 of the logits predicts token i."""
+"""Fast-dLLM v2: Qwen2 in blocks. Row i - 1 of the logits predicts token i."""
 
 from dise_adapters.families.backbones import qwen_settings
 from dise_adapters.families.blocks import Varying

@@ -11,7 +11,7 @@ MLP_RATIO = 4
 
 
 def llama_settings(config: ConfigJson) -> ConfigFields:
-    """Return LLaDA's configuration as a Llama's. Raises CheckpointError, see Family.translate."""
+    """Return the configuration as a Llama's. Raises as Family.translate says."""
     num_heads, hidden = config.whole("n_heads"), config.whole("d_model")
     kv_heads = config.whole("n_kv_heads", num_heads)
     config.check_heads(hidden, num_heads, kv_heads, None)

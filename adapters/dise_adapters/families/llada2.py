@@ -1,4 +1,4 @@
-"""LLaDA2.0 and LLaDA2.1: block diffusion with a mixture of experts, on transformers' Glm4-MoE."""
+"""LLaDA2.0 and LLaDA2.1: block diffusion with experts, on transformers' Glm4-MoE."""
 
 from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.families.backbones import NO_BIAS, decoder_settings, experts
@@ -11,7 +11,7 @@ GROUP_TOP = 2
 
 
 def llada2_settings(config: ConfigJson) -> ConfigFields:
-    """Return the configuration as a Glm4-MoE's. Raises CheckpointError, see Family.translate."""
+    """Return the configuration as a Glm4-MoE's. Raises as Family.translate says."""
     head_dim = config.whole("head_dim")
     settings = decoder_settings(config, head_dim)
     return {
@@ -32,23 +32,23 @@ def _routing(config: ConfigJson) -> ConfigFields:
     """Return how a token's experts are chosen: the best of the best groups."""
     sizes = experts(config)
     num_experts, per_token = sizes["num_experts"], sizes["num_experts_per_tok"]
-    groups, chosen = config.whole("n_group"), config.whole("topk_group")
-    if num_experts % groups or chosen > groups or num_experts // groups < GROUP_TOP:
-        raise config.error(f"n_group={groups} and topk_group={chosen} of {num_experts} experts")
-    if per_token > chosen * (num_experts // groups):
-        raise config.error(f"num_experts_per_tok={per_token} of {chosen} groups")
+    groups, top_groups = config.whole("n_group"), config.whole("topk_group")
+    if num_experts % groups or top_groups > groups or num_experts // groups < GROUP_TOP:
+        raise config.error(f"n_group={groups} and topk_group={top_groups} of {num_experts} experts")
+    if per_token > top_groups * (num_experts // groups):
+        raise config.error(f"num_experts_per_tok={per_token} of {top_groups} groups")
     return {
         "n_routed_experts": num_experts,
         "num_experts_per_tok": per_token,
         "n_group": groups,
-        "topk_group": chosen,
+        "topk_group": top_groups,
         "routed_scaling_factor": config.number("routed_scaling_factor"),
         "norm_topk_prob": per_token > 1,
     }
 
 
 def _rotary_share(config: ConfigJson, head_dim: int) -> float:
-    """Return the share of a head that is rotated. Raises CheckpointError unless it is even."""
+    """Return the share of a head that is rotated. Raises CheckpointError for an odd one."""
     share = config.number("partial_rotary_factor")
     size = int(head_dim * share)
     if share > 1 or size < 2 or size % 2:

@@ -1,4 +1,4 @@
-"""LLaDA-MoE-7B-A1B: LLaDA as a mixture of experts, in the format of transformers' Qwen3-MoE."""
+"""LLaDA-MoE-7B-A1B: LLaDA as a mixture of experts, on transformers' Qwen3-MoE."""
 
 from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.families.backbones import NO_BIAS, experts_everywhere, qwen_settings
@@ -6,11 +6,11 @@ from dise_adapters.families.family import ConfigFields, Family
 
 
 def llada_moe_settings(config: ConfigJson) -> ConfigFields:
-    """Return the configuration as a Qwen3-MoE's. Raises CheckpointError, see Family.translate."""
+    """Return the configuration as a Qwen3-MoE's. Raises as Family.translate says."""
     config.refuse_variants({"moe_layer_freq": (1, [1] * config.whole("num_hidden_layers"))})
     size = config.whole("expert_intermediate_size")
-    whole = ConfigJson({**config.fields, "intermediate_size": size}, config.where)
-    settings = qwen_settings(whole)
+    fields = {**config.fields, "intermediate_size": size}
+    settings = qwen_settings(ConfigJson(fields, config.where))
     head_dim = settings["hidden_size"] // settings["num_attention_heads"]
     return settings | experts_everywhere(config, size, is_normed=False) | {"head_dim": head_dim}
 

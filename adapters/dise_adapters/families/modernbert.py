@@ -1,4 +1,4 @@
-"""ModernBERT as a diffusion model that chats (dllm's ModernBERT-chat), and any of its format."""
+"""ModernBERT as a diffusion model that chats, such as dllm's ModernBERT-chat."""
 
 from dise_adapters.families.family import Family
 

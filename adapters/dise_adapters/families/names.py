@@ -10,7 +10,7 @@ MODEL_CLASSES = ("AutoModel", "AutoModelForCausalLM", "AutoModelForMaskedLM")
 
 
 def architectures(fields: JsonFields) -> list[str]:
-    """Return the class names in config.json's `architectures`; none if it is not a list."""
+    """Return the class names in config.json's `architectures`, if that is a list."""
     names = fields.get("architectures")
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 

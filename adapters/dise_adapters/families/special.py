@@ -28,11 +28,14 @@ def special_tokens(
         raise CheckpointError(f"the files of {config.where} name different mask tokens: {listed}")
     mask_id = next(iter(masks.values()), mask_token_id)
     if mask_id is None:
-        message = f"{config.where} names no mask token, so nothing can be denoised"
-        raise CheckpointError(f"{message}; give its id with --mask-token-id (mask_token_id=...)")
+        raise CheckpointError(
+            f"{config.where} names no mask token, so nothing can be denoised; give its id with "
+            "--mask-token-id (mask_token_id=...)"
+        )
     if mask_token_id not in (None, mask_id):
-        problem = f"mask_token_id={mask_token_id} is not the mask: {listed}"
-        raise InputError(problem, "mask_token_id")
+        raise InputError(
+            f"mask_token_id={mask_token_id} is not the mask: {listed}", "mask_token_id"
+        )
     names = [tokenizer.id_of(name) for name in family.end_tokens]
     ends = [*config.token_ids("eos_token_id"), *(end for end in names if end is not None)]
     return SpecialTokens(mask_id, frozenset(ends), ends[0] if ends else None)
