@@ -18,20 +18,21 @@ def text_tokens(output: CompletionOutput) -> list[Token]:
 def confidence(output: CompletionOutput, seed: int | None) -> JsonObject:
     """Return a choice's `dise` object. seed: that which reproduces the answer."""
     record = output.to_dict() | {"seed": seed, "sample": output.index}
-    said = ("score", "written", "probability", "abstained", "uncalibrated")
-    shown = (*said, "fields", "tokens", "length", "revisions", "seed", "sample")
-    return {key: record[key] for key in shown if key in record}
+    about_score = ("score", "written", "probability", "abstained", "uncalibrated")
+    keys = (*about_score, "fields", "tokens", "length", "revisions", "seed", "sample")
+    return {key: record[key] for key in keys if key in record}
 
 
 def usage(answers: Sequence[RequestOutput], num_read: int | None = None) -> JsonObject:
-    """Return OpenAI's token counts. num_read: of all that was read, if not of the prompts alone."""
-    read = sum(answer.usage.prompt_tokens for answer in answers) if num_read is None else num_read
-    written = sum(answer.usage.completion_tokens for answer in answers)
+    """Return OpenAI's token counts. num_read: tokens read, if not those of the prompts alone."""
+    if num_read is None:
+        num_read = sum(answer.usage.prompt_tokens for answer in answers)
+    num_written = sum(answer.usage.completion_tokens for answer in answers)
     return {
-        "prompt_tokens": read,
+        "prompt_tokens": num_read,
         "prompt_tokens_details": {"cached_tokens": sum(a.usage.cached_tokens for a in answers)},
-        "completion_tokens": written,
-        "total_tokens": read + written,
+        "completion_tokens": num_written,
+        "total_tokens": num_read + num_written,
     }
 
 
@@ -85,7 +86,7 @@ def chat_logprobs(tokens: Sequence[Token]) -> JsonObject:
                 "token": token.text,
                 "logprob": _finite(token.logprob),
                 "bytes": list(token.text.encode()),
-                "top_logprobs": [_alternative(*named) for named in _named(token)],
+                "top_logprobs": [_alternative(text, p) for text, p in _named(token)],
             }
             for token in tokens
         ]

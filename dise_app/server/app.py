@@ -1,4 +1,4 @@
-"""The server as an ASGI application, and what it tells of itself."""
+"""The server as an ASGI application, and its routes about itself."""
 
 import logging
 from collections.abc import AsyncIterator, Collection, Iterable
@@ -84,13 +84,12 @@ def create_app(
 
 
 def _add_guest(app: FastAPI, service: Service, name: str, entry: Entry[Any]) -> None:
-    """Add a plugin's routes; of those that are broken, or that are there already, the log tells."""
+    """Add a plugin's routes. Log those that are broken or exist already."""
     router = APIRouter(route_class=StrictRoute)
     try:
         entry.of_its_name().load()(router, service)
-        known = _paths(app.routes)
-        if taken := sorted(_paths(router.routes) & known):
-            raise PluginError(f"plugin {entry.plugin!r}: {taken[0]} is a route already")
+        if doubles := sorted(_paths(router.routes) & _paths(app.routes)):
+            raise PluginError(f"plugin {entry.plugin!r}: {doubles[0]} is a route already")
     except Exception as error:
         if entry.is_built_in:
             raise

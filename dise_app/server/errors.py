@@ -86,8 +86,9 @@ def _refusal(error: Exception) -> ServerError:
         case HTTPException():
             return ServerError(error.status_code, str(error.detail))
         case TimeoutError():
-            late = "the request took longer than the server allows"
-            return ServerError(504, late, code="timeout")
+            return ServerError(
+                504, "the request took longer than the server allows", code="timeout"
+            )
     message = str(error) if isinstance(error, DiseError) else "the server failed; its log says why"
     param = error.parameter if isinstance(error, InputError) else None
     facts = ((status, code) for cls, status, code in STATUSES if isinstance(error, cls))
@@ -111,12 +112,12 @@ def _location(error: RequestValidationError | ValidationError) -> str | None:
     problem = error.errors()[0]
     if _is_no_json(problem):
         return None
-    shown = [
+    names = [
         f"{name!s:.80}".encode("utf-8", "backslashreplace").decode()
         for name in place_of(problem)
         if name != "body" and not (isinstance(name, str) and KIND.fullmatch(name))
     ]
-    return ".".join(shown) or None
+    return ".".join(names) or None
 
 
 def _is_no_json(problem: Mapping[str, Any]) -> bool:

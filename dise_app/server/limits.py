@@ -73,8 +73,10 @@ class Limits(Params):
     def _are_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
         for origin in origins:
             if not ORIGIN.fullmatch(origin):
-                known = "SCHEME://HOST or SCHEME://HOST:PORT, without a path, or *"
-                raise ValueError(f"an origin is {known}; not {origin!r:.80}")
+                raise ValueError(
+                    "an origin is SCHEME://HOST or SCHEME://HOST:PORT, without a path, or *; "
+                    f"not {origin!r:.80}"
+                )
         return origins
 
     @property
@@ -92,29 +94,30 @@ class Defaults:
         self.params = SamplingParams(**settings)
         self._settings: Record = self.params.model_dump(exclude_unset=True)
 
-    def applied(self, asked: Fields, names: Collection[str]) -> Record:
-        """Return what a request asks for, and the defaults of all others among the names."""
+    def complete(self, fields: Fields, names: Collection[str]) -> Record:
+        """Return a request's fields, and the defaults of the names that it leaves out."""
         dropped = {
-            other
-            for name, value in asked.items()
-            for other in replaced(SamplingParams, name, value != getattr(self.params, name))
+            replaced_name
+            for name, value in fields.items()
+            for replaced_name in replaced(SamplingParams, name, value != getattr(self.params, name))
         }
-        wanted = set(names) - dropped
-        defaults = {name: value for name, value in self._settings.items() if name in wanted}
-        return {**defaults, **asked}
+        remaining = set(names) - dropped
+        defaults = {name: value for name, value in self._settings.items() if name in remaining}
+        return {**defaults, **fields}
 
 
 def api_keys(file: Path | None) -> tuple[str, ...]:
     """Return the keys of the environment and of the file. Raises InputError for a file of none."""
-    own = os.environ.get("DISE_API_KEY", "").strip()
-    of_environment = (own,) if own else ()
+    key = os.environ.get("DISE_API_KEY", "").strip()
+    of_environment = (key,) if key else ()
     if file is None:
         return of_environment
     try:
         content = file.read_bytes()
     except OSError as error:
-        problem = f"cannot read {file}: {error.strerror or error}"
-        raise InputError(problem, "api_key_file") from error
+        raise InputError(
+            f"cannot read {file}: {error.strerror or error}", "api_key_file"
+        ) from error
     lines = content.decode("utf-8", "surrogateescape").splitlines()
     if not (keys := tuple(line.strip() for line in lines if line.strip())):
         raise InputError(f"{file} holds no key: write one on a line", "api_key_file")

@@ -67,10 +67,11 @@ class GracefulServer(uvicorn.Server):
                 dualstack_ipv6=is_ipv6 and socket.has_dualstack_ipv6(),
             )
         except OSError as error:
-            problem = (error.strerror or str(error)).partition(" (while")[0]
-            advice = "choose others with --host and --port (0 takes a free one)"
-            where = f"port {port} of {host}"
-            raise DiseError(f"cannot listen on {where}: {problem}; {advice}") from error
+            reason = (error.strerror or str(error)).partition(" (while")[0]
+            raise DiseError(
+                f"cannot listen on port {port} of {host}: {reason}; "
+                "choose others with --host and --port (0 takes a free one)"
+            ) from error
 
     def catch_signals(self) -> None:
         """Handle SIGTERM and Ctrl-C also before and after uvicorn's own run."""
@@ -138,15 +139,17 @@ class Loading:
 
 
 def _within_open_files(limits: Limits) -> Limits:
-    wanted = limits.max_connections + SPARE_FILES
+    num_needed = limits.max_connections + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    if most == wanted:
+    num_files = num_needed if hard == resource.RLIM_INFINITY else min(num_needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < num_files:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (num_files, hard))
+    if num_files == num_needed:
         return limits
-    fewer = max(1, most - min(SPARE_FILES, most // 2))
-    why = f"this process may open only {most} files (ulimit -n)"
-    told = f"dise: max_connections is {fewer}, not {limits.max_connections}: {why}"
-    print(told, file=sys.stderr)
+    fewer = max(1, num_files - min(SPARE_FILES, num_files // 2))
+    print(
+        f"dise: max_connections is {fewer}, not {limits.max_connections}: "
+        f"this process may open only {num_files} files (ulimit -n)",
+        file=sys.stderr,
+    )
     return limits.model_copy(update={"max_connections": fewer})

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from dise_app.server.errors import ServerError
 from dise_app.server.limits import Defaults, Limits
 from dise_app.server.metrics import Costed, Metrics
-from dise_app.server.schemas.requests import ScoringRequest, WritingRequest, most_tokens
+from dise_app.server.schemas.requests import ScoringRequest, WritingRequest, max_tokens_of
 from dise_core import AsyncLLM, InputError, SamplingParams, ScoringParams
 from dise_core.constraints.building import HOST
 from dise_core.front.resolving import Preparation
@@ -59,8 +59,9 @@ class Service:
     def llm(self) -> AsyncLLM:
         """The model. Raises ServerError 503 while it is being loaded."""
         if self._llm is None:
-            early = "the model is still being loaded; try again later"
-            raise ServerError(503, early, code="loading")
+            raise ServerError(
+                503, "the model is still being loaded; try again later", code="loading"
+            )
         return self._llm
 
     async def drain(self, grace: float) -> int:
@@ -84,13 +85,21 @@ class Service:
     def check_model(self, name: str | None) -> None:
         """Raise ServerError 404 unless the name is one of the model's, or None."""
         if name is not None and name not in self.names:
-            unknown = f"no model {name!r:.200} here, only {', '.join(map(repr, self.names))}"
-            raise ServerError(404, unknown, "model", "model_not_found")
+            raise ServerError(
+                404,
+                f"no model {name!r:.200} here, only {', '.join(map(repr, self.names))}",
+                "model",
+                "model_not_found",
+            )
 
     def check_chat(self) -> None:
         if not self.llm.predictor.tokenizer.has_chat_template:
-            refusal = f"model {self.model!r} has no chat template; give the prompt as one text"
-            raise ServerError(400, f"{refusal}, to POST /v1/completions", "messages")
+            raise ServerError(
+                400,
+                f"model {self.model!r} has no chat template; give the prompt as one text, "
+                "to POST /v1/completions",
+                "messages",
+            )
 
     async def sampling(self, body: WritingRequest, request: Request) -> Preparation:
         """Return the checked parameters of an answer, with its constraint. Raises
@@ -98,12 +107,15 @@ class Service:
         answer cannot be, ValidationError for values that the library refuses.
         """
         self.check_model(body.model)
-        settings = self.defaults.applied(body.settings, SamplingParams.model_fields)
+        settings = self.defaults.complete(body.settings, SamplingParams.model_fields)
         params = SamplingParams.model_validate({**settings, "logprobs": body.shown_logprobs or 0})
-        most = self.limits.max_tokens_limit
-        if params.max_tokens > most:
-            longer = f"max_tokens={params.max_tokens} is above the server's {most}"
-            raise ServerError(400, longer, "max_tokens")
+        if params.max_tokens > self.limits.max_tokens_limit:
+            raise ServerError(
+                400,
+                f"max_tokens={params.max_tokens} is above the server's "
+                f"{self.limits.max_tokens_limit}",
+                "max_tokens",
+            )
         controller = self.llm.catalog.length_controller(
             params.length or "fixed", params.length_settings
         )
@@ -115,25 +127,29 @@ class Service:
             work = self.llm.prepare([prepared], caller_of(request))
             await unless_gone(work, request, self.limits.timeout)
         except InputError as error:
-            field, (_, own) = body.form or (None, ("", {}))
-            if field is None or (error.parameter or "").split(".")[0] not in {"constraint", *own}:
+            field, (_, settings) = body.form or (None, ("", {}))
+            parameter = (error.parameter or "").split(".")[0]
+            if field is None or parameter not in {"constraint", *settings}:
                 raise
             raise ServerError(400, str(error), field) from error
         return prepared
 
     def scoring(self, body: ScoringRequest) -> ScoringParams:
         self.check_model(body.model)
-        settings = self.defaults.applied(body.settings, ScoringParams.model_fields)
+        settings = self.defaults.complete(body.settings, ScoringParams.model_fields)
         params = ScoringParams.model_validate(settings)
-        self._check_size(most_tokens(body.texts), params.logprobs)
+        self._check_size(max_tokens_of(body.texts), params.logprobs)
         return params
 
     def _check_size(self, num_tokens: int, num_likeliest: int | None) -> None:
         count = 0 if num_likeliest is None else num_tokens * (2 + num_likeliest)
-        if count > (most := self.limits.max_answer_logprobs):
-            problem = f"the answer could tell {count} log-probabilities, more than {most}"
-            advice = "ask for fewer or shorter texts or fewer logprobs (for scores alone: null)"
-            raise ServerError(400, f"{problem}; {advice}", "logprobs")
+        if count > (limit := self.limits.max_answer_logprobs):
+            raise ServerError(
+                400,
+                f"the answer could hold {count} log-probabilities, more than {limit}; "
+                "ask for fewer or shorter texts or fewer logprobs (for scores alone: null)",
+                "logprobs",
+            )
 
     async def run(self, work: Awaitable[list[Counted]], request: Request) -> list[Counted]:
         """Return the awaited answers, and count them. Raises what unless_gone raises."""

@@ -37,13 +37,13 @@ class SettledText:
         """Return the part of the settled text that can be sent now and has not been sent yet."""
         text = text.rstrip(BROKEN)
         starts = (stop[:length] for stop in self._stops for length in range(1, len(stop)))
-        held = max((len(start) for start in starts if text.endswith(start)), default=0)
+        num_held = max((len(start) for start in starts if text.endswith(start)), default=0)
         ends = [text.find(stop) for stop in self._stops if stop in text]
-        new = text[self._num_sent : min([*ends, len(text) - held])]
+        new = text[self._num_sent : min([*ends, len(text) - num_held])]
         self._num_sent += len(new)
         return new
 
-    def rest(self, text: str) -> str:
+    def unsent(self, text: str) -> str:
         return text[self._num_sent :]
 
 
@@ -136,12 +136,13 @@ async def chat(
 ) -> Response:
     """Return the reply to a conversation."""
     service.check_chat()
-    asked = await service.sampling(body, request)
-    reply = form(body, asked.asked, service.model)
+    prepared = await service.sampling(body, request)
+    reply = form(body, prepared.asked, service.model)
     turns, tools = body.conversation, body.shown_tools
     if body.stream:
-        return await stream(service, service.llm.stream(turns, asked, tools=tools), reply, request)
-    work = service.llm.chat(turns, asked, tools=tools)
+        steps = service.llm.stream(turns, prepared, tools=tools)
+        return await stream(service, steps, reply, request)
+    work = service.llm.chat(turns, prepared, tools=tools)
     outputs = await service.run(work, request)
     return await written_out(lambda: reply.whole(outputs))
 

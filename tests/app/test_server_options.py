@@ -146,18 +146,18 @@ def test_a_default_of_a_strategy_does_not_apply_to_another() -> None:
     defaults = Defaults(
         {"scorer": "mc", "scorer_settings": {"num_samples": 4}, "selector": "full", "best_of": 4}
     )
-    assert defaults.applied({"seed": 1}, names) == {
+    assert defaults.complete({"seed": 1}, names) == {
         "scorer": "mc",
         "scorer_settings": {"num_samples": 4},
         "selector": "full",
         "best_of": 4,
         "seed": 1,
     }
-    assert defaults.applied({"scorer": "dise", "n": 8}, names) == {"scorer": "dise", "n": 8}
-    same = defaults.applied({"scorer": "mc", "selector": "last-3"}, names)
+    assert defaults.complete({"scorer": "dise", "n": 8}, names) == {"scorer": "dise", "n": 8}
+    same = defaults.complete({"scorer": "mc", "selector": "last-3"}, names)
     assert (same["scorer_settings"], same["selector"]) == ({"num_samples": 4}, "last-3")
-    assert defaults.applied({}, {"scorer"}) == {"scorer": "mc"}
-    assert defaults.applied({"n": 1}, {"best_of"}) == {"n": 1, "best_of": 4}
+    assert defaults.complete({}, {"scorer"}) == {"scorer": "mc"}
+    assert defaults.complete({"n": 1}, {"best_of"}) == {"n": 1, "best_of": 4}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ class Bodies:
         """Yield what the application receives. Raises ServerError for a late or large body."""
         body, num_bytes, is_whole = bytearray(), 0, False
         seconds = self._limits.body_timeout
-        late = f"the request's body took longer than {seconds:g} s to arrive"
         try:
             try:
                 async with asyncio.timeout(seconds):
@@ -36,7 +35,11 @@ class Bodies:
                         body += piece
                         is_whole = not message.get("more_body", False)
             except TimeoutError:
-                raise ServerError(408, late, code="timeout") from None
+                raise ServerError(
+                    408,
+                    f"the request's body took longer than {seconds:g} s to arrive",
+                    code="timeout",
+                ) from None
             messages: list[Message] = [{"type": "http.request", "body": bytes(body)}]
             body.clear()
 
@@ -50,8 +53,15 @@ class Bodies:
     def _check(self, num_bytes: int) -> None:
         limits = self._limits
         if num_bytes > limits.max_body_bytes:
-            large = f"the request's body is larger than {limits.max_body_bytes} bytes"
-            raise ServerError(413, large, code="request_too_large")
+            raise ServerError(
+                413,
+                f"the request's body is larger than {limits.max_body_bytes} bytes",
+                code="request_too_large",
+            )
         if self._num_left < 0:
-            full = f"the requests under way hold {limits.max_bytes_in_flight} bytes already"
-            raise ServerError(429, f"{full}; try again later", code="overloaded")
+            raise ServerError(
+                429,
+                f"the requests under way hold {limits.max_bytes_in_flight} bytes already; "
+                "try again later",
+                code="overloaded",
+            )

@@ -52,13 +52,13 @@ class BoundedConnection(H11Protocol):
             return "head", self.cycle
         return ("body", self.cycle) if state is h11.SEND_BODY else None
 
-    def _patience(self, what: str, is_shutdown: bool) -> float:
+    def _patience(self, debt: str, is_shutdown: bool) -> float:
         if is_shutdown:
             return LATE_AFTER_ALL
         limits = self.limits
         # Bodies answers a late body at its time; this is for what comes after an early answer.
         late_body = limits.body_timeout + LATE_AFTER_ALL
-        return {"head": limits.header_timeout, "body": late_body}.get(what, limits.idle_timeout)
+        return {"head": limits.header_timeout, "body": late_body}.get(debt, limits.idle_timeout)
 
 
 def protocol_of(limits: Limits) -> type[BoundedConnection]:

@@ -62,10 +62,9 @@ class Guard:
         try:
             self._check(scope, headers)
             if self._salts_by_key:
-                CALLER_SALT.set(
-                    _sent_key(headers).hex()
-                )  # all as long: no two of them run together
-            # Who needs no key there takes no bytes from those who have one.
+                # Salts of one length: no two of them run together.
+                CALLER_SALT.set(_key_digest(headers).hex())
+            # A request without a key must not use up the bytes of those with one.
             is_unread = _is_open(scope["path"]) or scope["method"] in {"GET", "HEAD"}
             body = nullcontext(receive) if is_unread else self._bodies.whole(receive)
             async with body as received:
@@ -79,26 +78,33 @@ class Guard:
         """Raise ServerError for a request that is refused before its body is read."""
         host = headers.get(b"host", b"").decode("latin-1")
         if self._hosts is not None and host and not self._hosts.allows(host):
-            unknown = f"this server does not answer to the host {host!r:.80}"
-            allow = f"{unknown}; allow it with --allowed-host NAME"
-            raise ServerError(403, allow, code="host_not_allowed")
+            raise ServerError(
+                403,
+                f"this server does not answer to the host {host!r:.80}; "
+                "allow it with --allowed-host NAME",
+                code="host_not_allowed",
+            )
         if b"content-length" in headers and b"transfer-encoding" in headers:
-            both = "Content-Length and Transfer-Encoding exclude each other"
-            raise ServerError(400, both, code="bad_framing")
+            raise ServerError(
+                400, "Content-Length and Transfer-Encoding exclude each other", code="bad_framing"
+            )
         path = scope["path"]
         if _is_open(path):
             return
         if self._api_keys:
-            scope["dise.key"] = sent = _sent_key(headers)
-            if not self._has_key(sent):
-                missing = "a valid key is needed: send the header 'Authorization: Bearer KEY'"
-                raise ServerError(401, missing, code="invalid_api_key")
+            scope["dise.key"] = digest = _key_digest(headers)
+            if not self._is_valid(digest):
+                raise ServerError(
+                    401,
+                    "a valid key is needed: send the header 'Authorization: Bearer KEY'",
+                    code="invalid_api_key",
+                )
         if path not in READY_PATHS:
             _ = self._service.llm  # raises while it is being loaded
 
-    def _has_key(self, sent: bytes) -> bool:
-        """Compare digests with every key, so that the time tells nothing of any."""
-        return sum(hmac.compare_digest(sent, known) for known in self._api_keys) > 0
+    def _is_valid(self, digest: bytes) -> bool:
+        """Compare a key's digest with every valid one, so that the time reveals none of them."""
+        return sum(hmac.compare_digest(digest, key) for key in self._api_keys) > 0
 
     def _note(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
         path: str = getattr(scope.get("route"), "path", "other")
@@ -113,8 +119,8 @@ def _is_open(path: str) -> bool:
     return path in OPEN_PATHS or path.startswith("/page/")
 
 
-def _sent_key(headers: Headers) -> bytes:
-    """Return the digest of the key that was sent, which may be empty."""
+def _key_digest(headers: Headers) -> bytes:
+    """Return the digest of the request's key, which may be empty."""
     authorization = headers.get(b"authorization", b"")
     scheme, _, key = authorization.partition(b" ")
     return _digest(key if scheme.lower() == b"bearer" else authorization)

@@ -35,9 +35,16 @@ class StrictRoute(APIRoute):
         async def strict(request: Request) -> Response:
             media_type = request.headers.get("content-type")
             if self.body_field is not None and not JSON.fullmatch(media_type or ""):
-                sent = "missing" if media_type is None else f"{media_type!r:.80}"
-                other = f"the Content-Type is {sent}; send JSON with Content-Type: application/json"
-                raise ServerError(415, other, code="unsupported_media_type")
+                raise ServerError(
+                    415,
+                    f"the Content-Type is {_named(media_type)}; "
+                    "send JSON with Content-Type: application/json",
+                    code="unsupported_media_type",
+                )
             return await handler(StrictRequest(request.scope, request.receive))
 
         return strict
+
+
+def _named(media_type: str | None) -> str:
+    return "missing" if media_type is None else f"{media_type!r:.80}"

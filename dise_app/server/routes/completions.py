@@ -32,10 +32,10 @@ class CompletionReply(Reply):
 
     def __init__(self, body: Completion, params: SamplingParams, model: str) -> None:
         super().__init__(body, params)
-        self._num_choices, shown = params.n, body.stream_options
+        self._num_choices, options = params.n, body.stream_options
         self._is_chat, self._is_call = isinstance(body, ChatRequest), bool(body.shown_tools)
         self._chosen = body.chosen if isinstance(body, ChatRequest) else None
-        self._wants_usage = shown is not None and shown.include_usage
+        self._wants_usage = options is not None and options.include_usage
         self._shared: JsonObject = {
             "id": f"{'chatcmpl' if self._is_chat else 'cmpl'}-{uuid.uuid4().hex}",
             "object": "chat.completion" if self._is_chat else "text_completion",
@@ -68,10 +68,10 @@ class CompletionReply(Reply):
         events, spent = [], cost([answer])
         text: JsonObject = {"delta": {}} if self._is_chat else {"text": ""}
         for index, output in enumerate(answer.outputs):
-            if rest := self.settled.rest(output.text):
-                events.append(self._chunk([self._delta(index, self._said(rest, index=0))]))
-            last = self._choice(index, text, output, answer.seed)
-            events.append(self._chunk([last], dise=spent))
+            if unsent := self.settled.unsent(output.text):
+                events.append(self._chunk([self._delta(index, self._said(unsent, index=0))]))
+            choice = self._choice(index, text, output, answer.seed)
+            events.append(self._chunk([choice], dise=spent))
         if self._wants_usage:
             events.append(self._chunk([], usage=usage([answer]), dise=spent))
         return events
@@ -114,20 +114,21 @@ def add_completions(app: FastAPI, service: Service) -> None:
 
     @app.post("/v1/completions")
     async def completions(body: CompletionRequest, request: Request) -> Response:
-        asked = await service.sampling(body, request)
-        reply = CompletionReply(body, asked.asked, service.model)
+        prepared = await service.sampling(body, request)
+        reply = CompletionReply(body, prepared.asked, service.model)
         if body.echo:
-            return await echo(service, body, asked, request, reply.of)
+            return await echo(service, body, prepared, request, reply.of)
         if not body.stream:
             if body.suffix:
-                work = service.llm.fill(body.prompts, [body.suffix] * len(body.prompts), asked)
+                work = service.llm.fill(body.prompts, [body.suffix] * len(body.prompts), prepared)
             else:
-                work = service.llm.generate(body.prompts, asked, chat=False)
+                work = service.llm.generate(body.prompts, prepared, chat=False)
             answers = await service.run(work, request)
             return await written_out(lambda: reply.whole(answers))
         if len(body.prompts) > 1:
             raise ServerError(400, "stream takes one prompt; send several requests", "stream")
-        steps = service.llm.stream(body.prompts[0], asked, chat=False, suffix=body.suffix or None)
+        suffix = body.suffix or None
+        steps = service.llm.stream(body.prompts[0], prepared, chat=False, suffix=suffix)
         return await stream(service, steps, reply, request)
 
     @app.post("/v1/chat/completions")

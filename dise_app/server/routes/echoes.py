@@ -2,7 +2,7 @@
 the answer, if one is written.
 
 A prompt's log-probabilities are those of regenerating each token given the whole prompt, left and
-right, whatever is written after it. They are no conditional likelihood, and their sum is none.
+right, whatever is written after it. Neither they nor their sum are a conditional likelihood.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,47 +23,47 @@ from dise_core.plans.plan import numbered
 async def echo(
     service: Service,
     body: CompletionRequest,
-    asked: Preparation,
+    prepared: Preparation,
     request: Request,
     completion: Callable[..., JsonObject],
 ) -> Response:
     """Return the completion of prompts that are repeated. Raises what Service.run raises."""
-    planner, prompts, scoring = service.llm.planner, body.prompts, ScoringParams.of(asked.asked)
+    planner, prompts, scoring = service.llm.planner, body.prompts, ScoringParams.of(prepared.asked)
     scores = [planner.score("", prompt, scoring, False, finished=False) for prompt in prompts]
     plans = numbered(scores, "text")
     if body.max_tokens != 0:
-        generations = [planner.generate(prompt, asked, False) for prompt in prompts]
+        generations = [planner.generate(prompt, prepared, False) for prompt in prompts]
         plans += numbered(generations, "prompt")
-    answers = await service.run(service.llm.do(Job(plans, results, [asked])), request)
-    scored, written = answers[: len(prompts)], answers[len(prompts) :]
+    answers = await service.run(service.llm.do(Job(plans, results, [prepared])), request)
+    scored, completed = answers[: len(prompts)], answers[len(prompts) :]
     num_read = sum(len(score.outputs[0].token_ids) for score in scored)
 
     def whole() -> JsonObject:
         choices = [
             choice
-            for prompt, score, answer in zip_longest(prompts, scored, written)
+            for prompt, score, answer in zip_longest(prompts, scored, completed)
             for choice in _choices(prompt, score, answer, body.logprobs is not None)
         ]
         return completion(
             choices=[choice | {"index": index} for index, choice in enumerate(choices)],
-            usage=usage(written, num_read),
-            dise=cost([*written, *scored]),
+            usage=usage(completed, num_read),
+            dise=cost([*completed, *scored]),
         )
 
     return await written_out(whole)
 
 
 def _choices(
-    prompt: TextOrIds, scored: RequestOutput, written: RequestOutput | None, has_logprobs: bool
+    prompt: TextOrIds, scored: RequestOutput, answer: RequestOutput | None, has_logprobs: bool
 ) -> Iterator[JsonObject]:
     """Yield the choices of a prompt, with all tokens, so that clients can count them."""
     [read] = scored.outputs
     text = prompt if isinstance(prompt, str) else read.text
-    for output in [read] if written is None else written.outputs:
-        tokens = read.tokens if written is None else (*read.tokens, *output.tokens)
+    for output in [read] if answer is None else answer.outputs:
+        tokens = read.tokens if answer is None else (*read.tokens, *output.tokens)
         yield {
-            "text": text if written is None else text + output.text,
-            "finish_reason": "length" if written is None else output.finish_reason,
+            "text": text if answer is None else text + output.text,
+            "finish_reason": "length" if answer is None else output.finish_reason,
             "logprobs": text_logprobs(tokens) if has_logprobs else None,
-            "dise": confidence(output, None if written is None else written.seed),
+            "dise": confidence(output, None if answer is None else answer.seed),
         }

@@ -22,8 +22,8 @@ class ResponseReply(Reply):
 
     def __init__(self, body: ResponseRequest, params: SamplingParams, model: str) -> None:
         super().__init__(body, params)
-        self._numbers, asked = count(), body.response_format or ResponseFormat(type="text")
-        shown = asked.model_dump(by_alias=True, exclude_none=True)
+        self._numbers = count()
+        text_format = body.response_format or ResponseFormat(type="text")
         self._message_id = f"msg_{uuid.uuid4().hex}"
         place = {"output_index": 0, "content_index": 0}
         self._place: JsonObject = {"item_id": self._message_id, **place}
@@ -37,7 +37,7 @@ class ResponseReply(Reply):
             "temperature": params.temperature,
             "top_p": params.top_p,
             "top_logprobs": body.top_logprobs or 0,
-            "text": {"format": shown},
+            "text": {"format": text_format.model_dump(by_alias=True, exclude_none=True)},
             "tools": [],
             "tool_choice": "none",
             "parallel_tool_calls": False,
@@ -69,12 +69,12 @@ class ResponseReply(Reply):
 
     def ended(self, answer: RequestOutput) -> list[JsonObject]:
         text, status = answer.outputs[0].text, _status(answer)
-        rest, part = self.settled.rest(text), self._part(text, answer)
-        done = {"text": text, "logprobs": part["logprobs"]}
+        unsent, part = self.settled.unsent(text), self._part(text, answer)
+        fields = {"text": text, "logprobs": part["logprobs"]}
         message = self._message(status, answer)
         return [
-            *([self.added(rest)] if rest else []),
-            self._event("response.output_text.done", **self._place, **done),
+            *([self.added(unsent)] if unsent else []),
+            self._event("response.output_text.done", **self._place, **fields),
             self._event("response.content_part.done", **self._place, part=part),
             self._event("response.output_item.done", output_index=0, item=message),
             self._event(f"response.{status}", response=self._response(status, answer)),
@@ -128,14 +128,14 @@ def _status(answer: RequestOutput) -> str:
 
 
 def _usage(answer: RequestOutput) -> JsonObject:
-    read, written = answer.usage.prompt_tokens, answer.usage.completion_tokens
+    num_input, num_output = answer.usage.prompt_tokens, answer.usage.completion_tokens
     return {
-        "input_tokens": read,
+        "input_tokens": num_input,
         "input_tokens_details": {
             "cached_tokens": answer.usage.cached_tokens,
             "cache_write_tokens": 0,
         },
-        "output_tokens": written,
+        "output_tokens": num_output,
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": read + written,
+        "total_tokens": num_input + num_output,
     }

@@ -80,9 +80,9 @@ def options(limits: Limits) -> list[Record]:
 
 def _allowed(setting: Record, limits: Limits) -> Record:
     """Return the server's own limit where it is below the library's, and its own default."""
-    most = {"max_tokens": limits.max_tokens_limit, "n": MAX_ANSWERS, "best_of": MAX_ANSWERS}
+    bounds = {"max_tokens": limits.max_tokens_limit, "n": MAX_ANSWERS, "best_of": MAX_ANSWERS}
     name = setting["name"]
-    maximum = {"maximum": min(setting["maximum"], most[name])} if name in most else {}
+    maximum = {"maximum": min(setting["maximum"], bounds[name])} if name in bounds else {}
     return maximum | ({"default": limits.default[name]} if name in limits.default else {})
 
 
@@ -90,8 +90,8 @@ def facts(llm: AsyncLLM) -> Record:
     """Return what the loaded model, its judge and its calibration decide about requests."""
     info, calibration = llm.predictor.info, llm.planner.calibration
     judge = llm.planner.predictors.get("judge")
-    shown = {"scorer", "selector", "scorer_settings", "num_labels", "figures", "threshold"}
-    fitted = calibration and calibration.model_dump(mode="json", include=shown)
+    fields = {"scorer", "selector", "scorer_settings", "num_labels", "figures", "threshold"}
+    fitted = calibration and calibration.model_dump(mode="json", include=fields)
     return {
         "name": info.name,
         "max_length": info.max_length,

@@ -92,11 +92,11 @@ def _info(predictor: MaskPredictor) -> JsonObject:
     special, tokenizer = predictor.info.special, predictor.tokenizer
     start = next(iter(tokenizer.start_ids.tolist()), None)
     ids = {"bos_token": start, "eos_token": special.eos_id, "mask_token": special.mask_id}
-    known = {name: token for name, token in ids.items() if token is not None}
+    texts = {n: tokenizer.token_text(token) for n, token in ids.items() if token is not None}
     return {
         "tokenizer_class": type(tokenizer).__name__,
         "vocab_size": predictor.info.vocab_size,
         "has_chat_template": tokenizer.has_chat_template,
         **dict.fromkeys(ids),
-        **{name: tokenizer.token_text(token) for name, token in known.items()},
+        **texts,
     }

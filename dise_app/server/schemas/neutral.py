@@ -1,4 +1,4 @@
-"""Fields of OpenAI's and vLLM's APIs that nothing here stands behind."""
+"""Fields of OpenAI's and vLLM's APIs that have no effect here."""
 
 import json
 
@@ -73,21 +73,21 @@ NEUTRAL: dict[str, tuple[list[JsonValue], str]] = {
 """Fields by name: the values that ask for nothing, beside null, and why no other is taken."""
 
 
-def without_neutral(body: object, own: frozenset[str]) -> object:
-    """Return a body without its hints, its neutral fields, and those of its `own` that are null.
+def without_neutral(body: object, fields: frozenset[str]) -> object:
+    """Return a body without its hints, its neutral fields, and its `fields` that are null.
 
     Raises PydanticCustomError, which names the field, for one that asks for what is not there.
     """
     if not isinstance(body, dict):
         return body
     for name, value in body.items():
-        if name in NEUTRAL.keys() - own:
+        if name in NEUTRAL.keys() - fields:
             _refuse_unless_neutral(name, value)
     unread = HINTS | NEUTRAL.keys()
     return {
         name: value
         for name, value in body.items()
-        if (value is not None if name in own else name not in unread)
+        if (value is not None if name in fields else name not in unread)
     }
 
 

@@ -70,21 +70,21 @@ class WritingRequest(OpenBody):
         if not isinstance(body, dict):
             return body
         older = {f"guided_{word}": word for word in ("json", "regex", "choice")}
-        asked = {word: body[name] for name, word in older.items() if body.get(name) is not None}
-        if asked and body.get("structured_outputs") is not None:
+        forms = {word: body[name] for name, word in older.items() if body.get(name) is not None}
+        if forms and body.get("structured_outputs") is not None:
             raise refused("structured_outputs", "structured_outputs and guided_... say the same")
-        rest = {name: value for name, value in body.items() if name not in older}
-        return rest | {"structured_outputs": asked} if asked else rest
+        newer = {name: value for name, value in body.items() if name not in older}
+        return newer | {"structured_outputs": forms} if forms else newer
 
     @property
     def forms(self) -> dict[str, Form | None]:
         """What the answer shall be, by the fields that may ask for it: one at most does."""
-        asked, vllms, ours = self.response_format, self.structured_outputs, self.dise
-        own = None if ours.constraint is None else (ours.constraint, ours.constraint_settings)
+        openais, vllms, ours = self.response_format, self.structured_outputs, self.dise
+        settings = ours.constraint_settings
         return {
-            "response_format": None if asked is None else asked.form,
+            "response_format": None if openais is None else openais.form,
             "structured_outputs": None if vllms is None else vllms.forms[0],
-            "dise.constraint": own,
+            "dise.constraint": None if ours.constraint is None else (ours.constraint, settings),
         }
 
     @property
@@ -100,8 +100,9 @@ class WritingRequest(OpenBody):
     def _has_one_form(self) -> Self:
         fields = [name for name, form in self.forms.items() if form]
         if len(fields) > 1:
-            problem = f"{' and '.join(fields)} each say what the answer is; give one of them"
-            raise refused(fields[0], problem)
+            raise refused(
+                fields[0], f"{' and '.join(fields)} each say what the answer is; give one of them"
+            )
         return self
 
     @property
@@ -175,7 +176,7 @@ class CompletionRequest(Completion):
 
     @property
     def num_echoed(self) -> int:
-        return most_tokens(self.prompts) if self.echo else 0
+        return max_tokens_of(self.prompts) if self.echo else 0
 
     @property
     def shown_logprobs(self) -> int | None:
@@ -194,8 +195,10 @@ class CompletionRequest(Completion):
         if self.echo and self.stream:
             raise ValueError("echo does not stream; leave one of the two out")
         if self.echo and self.suffix:
-            both = "echo scores what stands before an answer, and a suffix follows it"
-            raise ValueError(f"{both}; leave one of the two out")
+            raise ValueError(
+                "echo scores what stands before an answer, and a suffix follows it; "
+                "leave one of the two out"
+            )
         if self.max_tokens == 0 and (self.n or 1, self.best_of or 1) != (1, 1):
             raise ValueError("with max_tokens=0 there is one choice for each prompt; leave out n")
         return self
@@ -277,9 +280,11 @@ class ChatRequest(Completion):
     @model_validator(mode="after")
     def _calls_what_is_there(self) -> Self:
         if self.tool_choice == "auto" and self.tools:
-            why = "a model that writes in any order cannot choose half way whether it calls a tool"
-            other = "set tool_choice to 'required', to one of the functions, or to 'none'"
-            raise refused("tool_choice", f"{why}; {other}")
+            raise refused(
+                "tool_choice",
+                "a model that writes in any order cannot choose half way whether it calls a tool; "
+                "set tool_choice to 'required', to one of the functions, or to 'none'",
+            )
         if self.tool_choice not in ("auto", "none") and not self.called:
             raise refused("tool_choice", "tool_choice asks for a function that tools do not hold")
         return self
@@ -336,14 +341,14 @@ class RankRequest(ScoringRequest):
         return self.candidates
 
 
-def most_tokens(texts: Sequence[TextOrIds]) -> int:
-    """Return the most tokens that texts may have: each of a text's is a byte at least."""
-    return sum(len(one.encode() if isinstance(one, str) else one) for one in texts)
+def max_tokens_of(texts: Sequence[TextOrIds]) -> int:
+    """Return the most tokens that texts may have: a token is one byte of a text at least."""
+    return sum(len(text.encode() if isinstance(text, str) else text) for text in texts)
 
 
-def _check_count(name: str, count: int, most: int) -> None:
-    if not 1 <= count <= most:
-        raise ValueError(f"{name}: 1 to {most} {name}s, not {count}")
+def _check_count(name: str, count: int, maximum: int) -> None:
+    if not 1 <= count <= maximum:
+        raise ValueError(f"{name}: 1 to {maximum} {name}s, not {count}")
 
 
 def _several(texts: TextOrIds | list[str] | list[TokenIds]) -> list[TextOrIds]:

@@ -25,9 +25,9 @@ class Function(OpenBody):
     @property
     def arguments(self) -> Record:
         """The schema of the arguments: a function without any takes none, not all."""
-        given = self.parameters or {"properties": {}}
-        has_none = given.get("properties") == {} and not given.get("required")
-        return {"const": {}} if has_none else given
+        schema = self.parameters or {"properties": {}}
+        has_none = schema.get("properties") == {} and not schema.get("required")
+        return {"const": {}} if has_none else schema
 
 
 class Tool(OpenBody):
@@ -60,17 +60,18 @@ def call_schema(functions: Sequence[Function]) -> Record:
         schema = function.arguments
         members = {"name": {"const": function.name}, "arguments": schema}
         calls.append({"type": "object", "properties": members, "required": list(members)})
-        own = schema.get("$defs")
-        for name, definition in own.items() if isinstance(own, dict) else ():
+        definitions = schema.get("$defs")
+        for name, definition in definitions.items() if isinstance(definitions, dict) else ():
             if defined.setdefault(name, definition) != definition:
-                problem = f"the tools define {name!r:.80} in two ways; give one another name"
-                raise refused("tools", problem)
+                raise refused(
+                    "tools", f"the tools define {name!r:.80} in two ways; give one another name"
+                )
     return {"anyOf": calls, "$defs": defined}
 
 
-def call_of(text: str, chosen: str | None) -> Record:
-    """Return the call that an answer is. chosen: the function whose arguments alone it is."""
+def call_of(text: str, function_name: str | None) -> Record:
+    """Return the call that an answer is. function_name: of the one whose arguments alone it is."""
     call = CALL.fullmatch(text)
-    name, arguments = (chosen, text) if chosen or call is None else call.groups()
+    name, arguments = (function_name, text) if function_name or call is None else call.groups()
     function = {"name": name, "arguments": arguments}
     return {"id": f"call_{uuid.uuid4().hex}", "type": "function", "function": function}
