@@ -16,8 +16,10 @@ def missing(error: ImportError, command: str = "this") -> InputError | None:
     extra = _extra_of(distribution)
     if extra is None:
         return None
-    problem = f"{command} needs {distribution}, of the extra {extra!r}, which is not installed"
-    return InputError(f"{problem}: pip install {distribution}, or install dise with that extra")
+    return InputError(
+        f"{command} needs {distribution}, of the extra {extra!r}, which is not installed: "
+        f"pip install {distribution}, or install dise with that extra"
+    )
 
 
 def _extra_of(distribution: str) -> str | None:

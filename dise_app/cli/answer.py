@@ -38,14 +38,14 @@ def opened(models: Fields, engine: Fields) -> LLM:
 def _loading(model: str) -> Iterator[Callable[[float], None]]:
     from dise_app.terminal.progress import loading
 
-    with loading(model) as told, kept():
-        yield told
+    with loading(model) as show_share, kept():
+        yield show_share
     interrupts.in_order()
 
 
 def load_for(llm: LLM, plans: Iterable[Plan[object]]) -> None:
-    """Load the weights, if one of the plans passes its checks: what is wrong with the others is
-    told when they are run. Takes no further plans then.
+    """Load the weights if one of the plans passes its checks, and take no further plans then. The
+    others' errors are reported when they are run.
     """
     if any(map(_gets_to_read, plans)):
         llm.load()
@@ -62,8 +62,8 @@ def _gets_to_read(plan: Plan[object]) -> bool:
 
 
 def refuse_judge(parts: Parts, params: Params) -> None:
-    """Raise InputError for an auto-regressive --model that is to write, or to answer a scorer that
-    asks a diffusion model; its weights are not loaded for that.
+    """Raise InputError, before any weights are loaded, for an auto-regressive --model where the
+    verb writes, or where the scorer needs a diffusion model.
     """
     from dise_adapters.checkpoint.hub import read_config
 
@@ -71,7 +71,7 @@ def refuse_judge(parts: Parts, params: Params) -> None:
     if not isinstance(params, ScoringParams):
         return
     writes = isinstance(params, SamplingParams)
-    # A calibration may say by which scorer.
+    # A calibration may choose the scorer.
     if not writes and (
         config.calibration is not None
         or catalog.scorer(params.scorer, params.scorer_settings).asks == "judge"
@@ -80,7 +80,7 @@ def refuse_judge(parts: Parts, params: Params) -> None:
     model = parts.models["model"] = ModelName.of(parts.models["model"])  # `opened` finds it too
     if catalog.adapter(model, config.adapter, config.revision).load().trained_on != "next tokens":
         return
-    read_config(model, config.revision)  # what cannot be read is told so
+    read_config(model, config.revision)  # raises if it cannot be read
     if writes:
         raise InputError(
             f"{model!r} is an auto-regressive model, and `dise {parts.command}` writes with a "
@@ -134,16 +134,16 @@ def answer_file(
     parts: Parts,
     params: P,
     plan_of: Callable[[Planner, JsonFields, P], Plan[Answered]],
-    own: Callable[[LLM], JsonFields] = lambda _: {},
+    more_settings: Callable[[LLM], JsonFields] = lambda _: {},
 ) -> None:
-    """Answer --input's lines to --output. own: what answers depend on besides, as JSON."""
+    """Answer --input's lines to --output. more_settings: what else answers depend on, as JSON."""
     from dise_app.files import jsonl
 
     refuse_judge(parts, params)
     files, model = parts.files, partial(opened, parts.models, parts.engine)
 
     def settings(llm: LLM) -> JsonFields:
-        return {**settings_of(llm, parts, params), **own(llm)}
+        return {**settings_of(llm, parts, params), **more_settings(llm)}
 
     if (runner := runner_of(files)) is not None:
         return runner.run(Work(parts.command, files, params, model, plan_of, settings))
@@ -197,14 +197,15 @@ def settings_of(llm: LLM, parts: Parts, params: Params) -> dict[str, object]:
     }
 
 
-def refuse_both_or_neither(is_given: bool, parts: Parts, what: str) -> None:
-    """Raise InputError unless exactly one is given: requests, or a file of them; and for options of
-    the file's answers without it.
+def refuse_both_or_neither(is_given: bool, parts: Parts, requests: str) -> None:
+    """Raise InputError unless either requests are given or a file of them, and for options about
+    that file's answers without it. requests: what the error calls them.
     """
     files = parts.files
     if is_given == (files["input"] is not None):
-        shown = f"`dise {parts.command} --help` shows how"
-        raise InputError(f"give either {what} or --input FILE; {shown}")
+        raise InputError(
+            f"give either {requests} or --input FILE; `dise {parts.command} --help` shows how"
+        )
     for name in ("output", "resume", "overwrite"):
         if is_given and files[name]:
             raise InputError(

@@ -36,11 +36,11 @@ def plugins(
     from dise_core.plugins.discovery import installed_plugins
 
     catalog, rows = installed_plugins(), Rows()
-    for chosen in KINDS if kind is None else [_kind_of(kind)]:
-        for name, entry in getattr(catalog, chosen.plural).items():
-            value = entry.load() if chosen.holds_classes else entry.value
+    for listed in KINDS if kind is None else [_kind_of(kind)]:
+        for name, entry in getattr(catalog, listed.plural).items():
+            value = entry.load() if listed.holds_classes else entry.value
             about = _about(value)
-            row = {"kind": chosen.title, "name": name, "plugin": entry.plugin}
+            row = {"kind": listed.title, "name": name, "plugin": entry.plugin}
             row["suits"] = _suits(value)
             if kind is None:
                 rows.append({**row, "about": sentence(about)})
@@ -59,7 +59,7 @@ def models(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """List what can be typed as a model; of a GGUF file also what it says of itself.
+    """List what can be given as a model, and what a GGUF file says about itself.
 
     Names, then the adapters for folders and hub ids, with what models were trained on and the
     scorers that suit them. A broken plugin, and an adapter that fails when it is asked for its own
@@ -74,10 +74,10 @@ def models(
 
     catalog, rows = installed_plugins(), Rows()
     problems = list(catalog.problems)
-    chosen = None if model is None else catalog.adapter(model).load()
+    claimant = None if model is None else catalog.adapter(model).load()
     for name, entry in catalog.mask_predictors.items():
         adapter = entry.load()
-        if chosen not in (None, adapter):
+        if claimant not in (None, adapter):
             continue
         by_name, failure = claim(name, entry, name)
         if failure is not None:
@@ -105,12 +105,12 @@ def _kind_of(title: str) -> Kind[Any]:
 
 
 def _about(value: object) -> str:
-    """Return what a class or a function says of itself, and where another value is."""
+    """Return a class's or function's docstring, and of another value where it is."""
     return value if isinstance(value, str) else inspect.getdoc(value) or ""
 
 
 def _suits(value: object) -> str:
-    """Return for what a strategy is recommended, if it says so."""
+    """Return what a strategy is recommended for, if it says so."""
     return value.suits if isinstance(value, type) and issubclass(value, Strategy) else ""
 
 

@@ -15,10 +15,10 @@ from dise_core.records import Fields
 
 SIGNS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 TYPES = {"boolean": "true or false", "string": "text", "texts": "JSON list", "json": "JSON"}
-"""What a type is called here, where it is not called the same."""
+"""What types are called here, where the schema's word is another."""
 
-TOLD = (*STRATEGIES, ENGINE)
-"""The kinds of what `dise plugins` says a sentence."""
+DESCRIBED = (*STRATEGIES, ENGINE)
+"""The kinds that `dise plugins` describes in a sentence."""
 
 HEADINGS = (
     ("Models by name, for --model, and the weights each was checked on", True),
@@ -37,7 +37,7 @@ def show_plugins(rows: Sequence[Fields]) -> None:
         kind = next(kind for kind in KINDS if kind.title == title)
         option = f", for --{kind.option}" if kind.option else ""
         heading = f"{kind.plural.replace('_', ' ').capitalize()}{option}, from {plugin}"
-        if kind not in TOLD:
+        if kind not in DESCRIBED:
             names = ", ".join(row["name"] for row in group)
             console.print(_hanging(heading + ":", names, "italic", console.width))
             continue
@@ -108,8 +108,8 @@ def show_models(rows: Sequence[Fields]) -> None:
             console.print("  ".join([name, *filter(None, facts)]), soft_wrap=True)
             console.print(Padding(escape(row["about"]), (0, 0, 0, 2), expand=False))
             for word, fact in row.get("file", {}).items():
-                told = f"{fact:,}" if isinstance(fact, int) else printable(str(fact))
-                console.print(f"    {word}: {escape(told[:200])}", soft_wrap=True)
+                text = f"{fact:,}" if isinstance(fact, int) else printable(str(fact))
+                console.print(f"    {word}: {escape(text[:200])}", soft_wrap=True)
     console.print("[italic]Scorers by what models were trained on[/italic]")
     for trained_on, scorers in {row["trained_on"]: row["scorers"] for row in rows}.items():
         names = ", ".join(row["name"] for row in rows if row["trained_on"] == trained_on)

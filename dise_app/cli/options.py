@@ -92,12 +92,12 @@ _FORMS: dict[str, tuple[str, str, Callable[[Any], object]]] = {
     "regex": ("regex", "regex", str),
     "choice": ("choice", "choices", lambda texts: texts.split(",")),
 }
-"""Of each of FORMS the constraint, its setting, and what makes the setting."""
+"""The constraint of each of FORMS, its setting, and what makes the setting."""
 
-OWN = [entry.load().options for entry in installed_plugins().engines.values()]
-"""The classes of what only one engine takes."""
+ENGINE_OPTIONS = [entry.load().options for entry in installed_plugins().engines.values()]
+"""The classes of options that only one engine takes."""
 
-ENGINE = FieldOptions(EngineConfig, panel=MODEL, more=OWN)
+ENGINE = FieldOptions(EngineConfig, panel=MODEL, more=ENGINE_OPTIONS)
 
 ROUTES = FieldOptions(
     Params,
@@ -108,7 +108,7 @@ ROUTES = FieldOptions(
 
 UNCALIBRATED = {"calibration": "experiments fit their own maps, each answer's on other questions"}
 
-ENGINE_ALONE = FieldOptions(EngineConfig, UNCALIBRATED, panel=MODEL, more=OWN)
+ENGINE_ALONE = FieldOptions(EngineConfig, UNCALIBRATED, panel=MODEL, more=ENGINE_OPTIONS)
 
 ENDING = FieldOptions(Ending, panel=PANELS[ScoringParams])
 """Whether given texts end."""
@@ -122,10 +122,10 @@ SCORED: dict[str, Table] = {
 
 def with_form(params: Fields, forms: Fields) -> Record:
     """Return the params with the constraint of one of FORMS. Raises InputError for several."""
-    given = {name: value for name, value in forms.items() if value is not None}
-    if len(given) + ("constraint" in params) > 1:
+    values = {form: value for form, value in forms.items() if value is not None}
+    if len(values) + ("constraint" in params) > 1:
         raise InputError("give one of --schema, --regex, --choice and --constraint", "constraint")
-    for form, value in given.items():
+    for form, value in values.items():
         name, setting, read = _FORMS[form]
         settings = {**params.get("constraint_settings", {}), setting: read(value)}
         return {**params, "constraint": name, "constraint_settings": settings}
@@ -133,7 +133,7 @@ def with_form(params: Fields, forms: Fields) -> Record:
 
 
 def sampling_params(parts: Parts) -> SamplingParams:
-    """Return what is told of an answer. Raises InputError for two ways to say one thing."""
+    """Return the parameters of an answer. Raises InputError for options that exclude each other."""
     if {"steps", "tokens_per_step"} <= parts.sampling.keys():
         raise InputError("give either --steps or --tokens-per-step")
     sampling = with_form(parts.sampling, parts.forms)
@@ -141,7 +141,7 @@ def sampling_params(parts: Parts) -> SamplingParams:
 
 
 def scoring_params(parts: Parts) -> ScoringParams:
-    """Return what score and rank are told of the scores."""
+    """Return the parameters of score and rank."""
     return ScoringParams(**with_samples(parts.scoring, parts.shared["samples"]))
 
 
@@ -155,7 +155,7 @@ def with_samples(params: Fields, samples: int | None) -> Record:
     """Return the params with the scorer's num_samples. Raises InputError if it is given twice."""
     if samples is None:
         return dict(params)
-    named = params.get("scorer_settings", {})
-    if "num_samples" in named:
+    settings = params.get("scorer_settings", {})
+    if "num_samples" in settings:
         raise InputError("setting 'num_samples' is given twice")
-    return {**params, "scorer_settings": {"num_samples": samples, **named}}
+    return {**params, "scorer_settings": {"num_samples": samples, **settings}}

@@ -40,9 +40,11 @@ def rank(
         texts = request.get("candidates")
         if not isinstance(texts, list) or not texts:
             raise InputError('needs "candidates", a list of texts or of token ids', "candidates")
-        suffixes = ("" if isinstance(text, str) else "_ids" for text in texts)
-        named = ({f"candidate{end}": text} for end, text in zip(suffixes, texts, strict=True))
-        checked = [text_or_ids(candidate, "candidate") for candidate in named]
+        fields = ["candidate" if isinstance(text, str) else "candidate_ids" for text in texts]
+        checked = [
+            text_or_ids({field: text}, "candidate")
+            for field, text in zip(fields, texts, strict=True)
+        ]
         prompt = text_or_ids(request, "prompt", "")
         return planner.rank(prompt, checked, params, parts.shared["chat"], **parts.ending)
 

@@ -15,8 +15,8 @@ def suited_scorers(trained_on: str) -> dict[str, str]:
 
 
 def advice(llm: LLM, params: ScoringParams) -> str | None:
-    """Return a line on the scorer that suits the model, where nobody chose the default one and it
-    was trained on masks alone.
+    """Return a line that names a better scorer, for a model trained on masks alone where nobody
+    chose one.
     """
     predictor = llm.predictor
     is_chosen = "scorer" in params.model_fields_set or llm.planner.calibration is not None

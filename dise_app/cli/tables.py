@@ -90,11 +90,11 @@ class FieldOptions:
             self.options[flag] = _option(name, field, defaults.get(name, default))
             self.headings[flag] = next(panels, panel)
 
-    def read(self, values: Mapping[str, Any], named: Collection[str]) -> dict[str, Any]:
+    def read(self, values: Mapping[str, Any], explicit: Collection[str]) -> dict[str, Any]:
         return self._defaults | {
             name: settings(values[flag]) if get_origin(field.annotation) is dict else values[flag]
             for flag, (name, field) in self._fields.items()
-            if flag in named
+            if flag in explicit
         }
 
 
@@ -120,8 +120,8 @@ def _option(name: str, field: FieldInfo, default: object) -> OptionType:
     opposite = next((mark.name for mark in field.metadata if isinstance(mark, Opposite)), None)
     if opposite is not None:
         flags = [f"--{name}/--{opposite}"]
-    taken = annotation | None if default is None else annotation
-    return option(taken, about, default, *flags, **more)
+    annotation = annotation | None if default is None else annotation
+    return option(annotation, about, default, *flags, **more)
 
 
 def _completion_of(field: str) -> Callable[[str], list[str]] | None:
@@ -164,7 +164,7 @@ def verb(*most_used: str, **tables: Table) -> Callable[[Verb], Verb]:
     ]
 
     def decorate(function: Verb) -> Verb:
-        own = [
+        own_parameters = [
             parameter.replace(kind=parameter.KEYWORD_ONLY)
             for name, parameter in inspect.signature(function, eval_str=True).parameters.items()
             if name != "parts"
@@ -173,12 +173,12 @@ def verb(*most_used: str, **tables: Table) -> Callable[[Verb], Verb]:
         @functools.wraps(function)
         def command(context: typer.Context, **values: Any) -> None:
             sources = {name: context.get_parameter_source(name) for name in values}
-            named = {n for n, source in sources.items() if source and source.name != "DEFAULT"}
-            read = {part: table.read(values, named) for part, table in tables.items()}
+            explicit = {n for n, source in sources.items() if source and source.name != "DEFAULT"}
+            read = {part: table.read(values, explicit) for part, table in tables.items()}
             parts = {"parts": Parts(command=function.__name__, **read)} if tables else {}
-            function(**{parameter.name: values[parameter.name] for parameter in own}, **parts)
+            function(**{p.name: values[p.name] for p in own_parameters}, **parts)
 
-        signature = inspect.Signature([parameters[0], *own, *parameters[1:]])
+        signature = inspect.Signature([parameters[0], *own_parameters, *parameters[1:]])
         command.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
         vars(command).update(
             __signature__=signature,

@@ -32,14 +32,14 @@ class VerbGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the verb that the arguments begin with. An unknown one suggests the nearest."""
-        known = self.list_commands(ctx)
-        hint = "" if args[0] in known else did_you_mean(args[0], known)
+        verbs = self.list_commands(ctx)
+        hint = "" if args[0] in verbs else did_you_mean(args[0], verbs)
         if hint and self.get_command(ctx, args[0]) is None:
             ctx.fail(f"No such command {args[0]!r}{hint}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: object, formatter: Any) -> None:  # noqa: ARG002
-        """List the verbs by what they say of themselves; none is built for that."""
+        """List the verbs with their first lines, without building any."""
         verbs = installed_plugins().commands
         with formatter.section("Commands"):
             formatter.write_dl([(name, _about(entry)) for name, entry in verbs.items()])

@@ -13,7 +13,7 @@ from typing import BinaryIO
 from dise_app.files.linefile import LineFile
 from dise_app.files.lines import MAX_LINE, encoded, lines_of, parse, without_bom
 from dise_app.files.reasons import reasons
-from dise_app.files.resume import answered, begin, refuse_foreign_settings
+from dise_app.files.resume import answered_lines, begin, refuse_foreign_settings
 from dise_app.files.runner import Answered
 from dise_app.files.texts import refuse_existing, settings_path
 from dise_app.terminal.progress import close, in_order, progress_bar
@@ -64,7 +64,7 @@ def run_file(
             raise InputError(f"--{name} needs --output FILE", name)
     if resume and files["overwrite"]:
         raise InputError("give either --resume or --overwrite", "resume")
-    if any(_is_same(path, other) for other in (output, settings_path(output))):
+    if any(_is_same(path, target) for target in (output, settings_path(output))):
         raise InputError(f"--input and --output are the same file {path}", "output")
     lines = list(read_lines(path))
     if not lines:
@@ -78,11 +78,11 @@ def run_file(
             if not (resume or files["overwrite"]):
                 refuse_existing(output, "--resume goes on with it, --overwrite replaces it")
             records = {line.number: line.record for line in lines}
-            done = answered(file, settings, records) if resume else set()
-            todo = [line for line in lines if line.number not in done]
+            numbers = answered_lines(file, settings, records) if resume else set()
+            todo = [line for line in lines if line.number not in numbers]
             load_for(_plan(line, plan_of) for line in todo)
             begin(file, settings)
-            problems = complete(llm, todo, plan_of, file.add, len(done))
+            problems = complete(llm, todo, plan_of, file.add, len(numbers))
     num_failed = problems.total()
     if num_failed == len(lines) > 1:
         for reason in reasons(problems.items()):

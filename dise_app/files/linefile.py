@@ -17,8 +17,8 @@ MAX_OWN_LINE = 2**27
 
 class LineFile:
     """A file of whole JSON lines that one run at a time may write, left as it is until `begin`.
-    torn: a last line that was cut short, found by `records`. is_regular: no special file, such as a
-    pipe, which is written without a lock.
+    torn: a last line that was cut short, found by `records`. is_regular: False for a special file,
+    such as a pipe, which is written without a lock.
     """
 
     def __init__(self, path: Path, is_synced: bool = False) -> None:
@@ -35,7 +35,7 @@ class LineFile:
 
     def records(self) -> Iterator[tuple[int, dict[str, object]]]:
         """Yield the number, from 1, and the record of each line. Raises InputError for a line that
-        is none of dise's. A torn last line is not yielded; `begin` removes it.
+        dise did not write. A torn last line is not yielded; `begin` removes it.
         """
         if not self.is_regular:
             return
@@ -76,10 +76,10 @@ class LineFile:
         self._file.close()
 
     def _write(self, line: bytes) -> None:
-        rest = memoryview(line)
+        unwritten = memoryview(line)
         try:
-            while rest:
-                rest = rest[self._file.write(rest) or 0 :]
+            while unwritten:
+                unwritten = unwritten[self._file.write(unwritten) or 0 :]
             if self._is_synced:
                 os.fsync(self._file.fileno())
         except BrokenPipeError:
@@ -88,8 +88,10 @@ class LineFile:
             if self.is_regular:
                 with suppress(OSError):
                     self._file.truncate(self._end)
-            advice = "the lines before are whole, and the run can be resumed"
-            raise DiseError(f"cannot write {self.path}: {error.strerror}; {advice}") from error
+            raise DiseError(
+                f"cannot write {self.path}: {error.strerror}; "
+                "the lines before are whole, and the run can be resumed"
+            ) from error
         self._end += len(line)
 
 
@@ -103,8 +105,11 @@ def _lock(file: FileIO, path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.close()
-        busy = f"another run is writing {path}: wait until it ends, or use another --output"
-        raise InputError(busy, "output") from None
+        raise InputError(
+            f"another run is writing {path}: wait until it ends, or use another --output", "output"
+        ) from None
     except OSError as error:
-        problem = f"cannot lock {path} ({error.strerror}): start no second run that writes it"
-        print(f"dise: {problem}", file=sys.stderr)
+        print(
+            f"dise: cannot lock {path} ({error.strerror}): start no second run that writes it",
+            file=sys.stderr,
+        )

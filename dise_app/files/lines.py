@@ -16,11 +16,11 @@ MAX_DEPTH = 64
 
 
 def lines_of(file: BinaryIO, limit: int = MAX_LINE) -> Iterator[bytes]:
-    """Yield the lines with their ends; of a longer one than `limit` the first `limit` + 1 bytes."""
+    """Yield the lines with their ends, and only the first `limit` + 1 bytes of longer ones."""
     while line := file.readline(limit + 1):
-        rest = line
-        while len(line) > limit and rest and not rest.endswith(b"\n"):
-            rest = file.readline(2**20)
+        piece = line
+        while len(line) > limit and piece and not piece.endswith(b"\n"):
+            piece = file.readline(2**20)
         yield line
 
 
@@ -45,8 +45,8 @@ def parse(line: bytes, limit: int = MAX_LINE) -> dict[str, object]:
     except RecursionError:
         raise InputError(f"is nested deeper than {MAX_DEPTH} lists and objects") from None
     if not isinstance(record, dict):
-        shown = "".join(c if c.isprintable() else "\ufffd" for c in text.strip()[:60])
-        raise InputError(f"is not a JSON object: {shown}")
+        start = "".join(c if c.isprintable() else "\ufffd" for c in text.strip()[:60])
+        raise InputError(f"is not a JSON object: {start}")
     if is_deeper(record, MAX_DEPTH):
         raise InputError(f"is nested deeper than {MAX_DEPTH} lists and objects")
     encoded(record)
@@ -61,7 +61,7 @@ def encoded(record: JsonFields) -> bytes:
         surrogate = ascii(error.object[error.start])
         raise InputError(f"holds {surrogate}, half of a surrogate pair") from None
     except (ValueError, RecursionError) as error:
-        raise InputError(f"holds what JSON cannot say: {error}") from None
+        raise InputError(f"holds what JSON cannot express: {error}") from None
 
 
 def _refuse(name: str) -> NoReturn:

@@ -41,8 +41,9 @@ def replacing(path: Path) -> Iterator[Path]:
         part.replace(path)
         _sync(path.parent)
     except OSError as error:
-        problem = error.strerror or error
-        raise DiseError(f"cannot write {path}: {problem}; the file is as it was") from error
+        raise DiseError(
+            f"cannot write {path}: {error.strerror or error}; the file is as it was"
+        ) from error
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
@@ -108,25 +109,25 @@ def refuse_existing(path: Path, advice: str) -> None:
         raise InputError(f"--output {path} exists already: {advice}", "output")
 
 
-def refuse_other(path: Path, facts: JsonFields, wanted: JsonFields) -> None:
+def refuse_other(path: Path, facts: JsonFields, expected: JsonFields) -> None:
     """Raise InputError, naming the first difference, if a file is of another run."""
-    if (difference := _difference("", facts, wanted)) is not None:
-        name, there, here = difference
+    if (difference := _difference("", facts, expected)) is not None:
+        name, theirs, ours = difference
         raise InputError(
-            f"{path} holds a run with {name}={shown(there)}, and this run has "
-            f"{name}={shown(here)}. Use another --output, or the settings of that run.",
+            f"{path} holds a run with {name}={shown(theirs)}, and this run has "
+            f"{name}={shown(ours)}. Use another --output, or the settings of that run.",
             "output",
         )
 
 
-def _difference(name: str, there: object, here: object) -> tuple[str, object, object] | None:
+def _difference(name: str, theirs: object, ours: object) -> tuple[str, object, object] | None:
     """Return the first value that differs, by the names that lead to it, with both values."""
-    if there == here:
+    if theirs == ours:
         return None
-    if isinstance(there, Mapping) and isinstance(here, Mapping):
-        key = next(key for key in {**there, **here} if there.get(key) != here.get(key))
-        return _difference(f"{name}.{key}" if name else key, there.get(key), here.get(key))
-    return name, there, here
+    if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
+        key = next(key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key))
+        return _difference(f"{name}.{key}" if name else key, theirs.get(key), ours.get(key))
+    return name, theirs, ours
 
 
 def settings_path(output: Path) -> Path:
@@ -135,7 +136,7 @@ def settings_path(output: Path) -> Path:
 
 
 def made_with(output: Path) -> dict[str, object] | None:
-    """Return the settings of an output; None if there are none of dise's."""
+    """Return the settings of an output; None if dise noted none."""
     try:
         content = json.loads(settings_path(output).read_bytes())
     except (OSError, ValueError):

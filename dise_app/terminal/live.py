@@ -22,16 +22,16 @@ class Unfolding:
 
     num_tokens: int = 0
     tokens: dict[int, CanvasToken] = field(default_factory=dict)
-    written: dict[int, float | None] = field(default_factory=dict)
+    first_logprobs: dict[int, float | None] = field(default_factory=dict)
     logprobs: dict[int, float] = field(default_factory=dict)
 
     def take(self, update: CanvasUpdate) -> None:
         if update.is_fresh:
-            self.tokens, self.written, self.logprobs = {}, {}, {}
+            self.tokens, self.first_logprobs, self.logprobs = {}, {}, {}
         self.num_tokens = update.num_tokens
         self.tokens |= {token.position: token for token in update.committed}
         for token, logprob in zip(update.committed, update.logprobs, strict=False):
-            self.written[token.position] = logprob
+            self.first_logprobs[token.position] = logprob
         self.logprobs |= dict(update.scored)
 
     def text(self) -> Text:
@@ -48,22 +48,22 @@ class Unfolding:
     def _style(self, position: int) -> str:
         if position in self.logprobs:
             return shade(self.logprobs[position])
-        return f"dim {shade(self.written.get(position))}".rstrip()
+        return f"dim {shade(self.first_logprobs.get(position))}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """Responses as they are written; of long ones what is around the last written token."""
+    """Responses as they are written; long ones around the last written token."""
 
     texts: Sequence[Text]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         lines = console.render_lines(Group(*self.texts), options, pad=False)
-        most = max(console.height - 2, 1)
-        is_written = [any(part.text.strip(f"{MASK} \n") for part in line) for line in lines]
-        last = max((index for index, has_text in enumerate(is_written) if has_text), default=0)
-        first = max(min(last + 2, len(lines)) - most, 0)
-        for line in lines[first : first + most]:
+        height = max(console.height - 2, 1)
+        has_text = [any(part.text.strip(f"{MASK} \n") for part in line) for line in lines]
+        bottom = max((at for at, is_written in enumerate(has_text) if is_written), default=0)
+        top = max(min(bottom + 2, len(lines)) - height, 0)
+        for line in lines[top : top + height]:
             yield from line
             yield Segment.line()
 

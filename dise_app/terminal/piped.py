@@ -9,12 +9,12 @@ from dise_core import InputError
 
 STANDARD = "-"
 
-MOST = 2**24
+MAX_BYTES = 2**24
 """The most bytes of a text."""
 
 
 def given_texts(texts: Sequence[str]) -> list[str]:
-    """Return the texts, standard input in place of `-`. Raises InputError where it cannot be."""
+    """Return the texts, standard input in place of `-`. Raises InputError if it cannot be read."""
     if texts.count(STANDARD) > 1:
         raise InputError("- is given twice: standard input can be read only once")
     return [_read() if text == STANDARD else text for text in texts]
@@ -27,14 +27,16 @@ def piped_texts() -> list[str]:
 
 def _read() -> str:
     """Return all of standard input without its last line end."""
-    content = sys.stdin.buffer.read(MOST + 1)
-    if len(content) > MOST:
-        raise InputError(f"standard input is longer than {MOST} bytes")
+    content = sys.stdin.buffer.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise InputError(f"standard input is longer than {MAX_BYTES} bytes")
     try:
         return content.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
-        byte = f"byte {content[error.start]:#04x} at {error.start}"
-        raise InputError(f"standard input is not UTF-8: {byte}, {error.reason}") from None
+        byte = content[error.start]
+        raise InputError(
+            f"standard input is not UTF-8: byte {byte:#04x} at {error.start}, {error.reason}"
+        ) from None
 
 
 def _is_piped() -> bool:

@@ -1,4 +1,4 @@
-"""Progress on the terminal; requests answered in order, and what is told at their end."""
+"""Progress on the terminal; requests answered in order, and the line at their end."""
 
 import sys
 import time
@@ -34,10 +34,10 @@ INTERVAL = 30.0
 def progress_bar(
     total: int, console: Console | None = None, is_wanted: bool = True, parts: str = ""
 ) -> Iterator[Callable[[float], None]]:
-    """Yield a function that advances the bar, which shows the count, the time elapsed and the time
-    left, if it is wanted and on a terminal: that of the console, else of standard error. Where that
-    is none, a line on standard error tells as much every INTERVAL seconds. parts: what is counted,
-    where it advances by fractions too: a share is told, even of one.
+    """Yield a function that advances a bar with the count, the time elapsed and the time left, on
+    the console or else on standard error. Where that is no terminal, a line on standard error says
+    the same every INTERVAL seconds. is_wanted: False shows nothing. parts: what is counted, where
+    it advances by fractions too: then a share is shown, even of one.
     """
     console, is_counted = console or Console(stderr=True), total > 1 or bool(parts)
     if is_wanted and is_counted and not console.is_terminal:
@@ -46,9 +46,9 @@ def progress_bar(
         return
     count = TaskProgressColumn() if parts else MofNCompleteColumn()
     bar = (BarColumn(), count) if is_counted else ()
-    left = (TextColumn("left"), TimeRemainingColumn()) if is_counted else ()
+    remaining = (TextColumn("left"), TimeRemainingColumn()) if is_counted else ()
     with Progress(
-        *(SpinnerColumn(), *bar, TimeElapsedColumn(), *left),
+        *(SpinnerColumn(), *bar, TimeElapsedColumn(), *remaining),
         console=console,
         disable=not (is_wanted and console.is_terminal),
         transient=True,
@@ -71,12 +71,12 @@ def _telling(total: int, parts: str) -> Iterator[Callable[[float], None]]:
     def tell() -> None:
         before = 0.0
         while not is_over.wait(INTERVAL):
-            done, seconds = num_done, time.monotonic() - started
-            count = f"{done / total:.0%} of {total} {parts}" if parts else f"{done:.0f}/{total}"
-            left = INTERVAL * (total - done) / (done - before) if done > before else None
-            more = "" if left is None else f", about {left:.0f} s left"
-            sys.stderr.write(f"dise: {count} done after {seconds:.0f} s{more}\n")
-            before = done
+            now, seconds = num_done, time.monotonic() - started
+            count = f"{now / total:.0%} of {total} {parts}" if parts else f"{now:.0f}/{total}"
+            num_seconds = INTERVAL * (total - now) / (now - before) if now > before else None
+            remaining = "" if num_seconds is None else f", about {num_seconds:.0f} s left"
+            sys.stderr.write(f"dise: {count} done after {seconds:.0f} s{remaining}\n")
+            before = now
 
     thread = Thread(target=tell, name="dise-progress", daemon=True)
     thread.start()
@@ -122,12 +122,12 @@ def opening(model: str) -> Iterator[None]:
 
 @contextmanager
 def loading(model: str) -> Iterator[Callable[[float], None]]:
-    """Yield a function that shows the share of the model's weights that is read: on a terminal all
-    the time, elsewhere by a line every INTERVAL seconds.
+    """Yield a function that shows the share of the model's weights that is read, on a terminal at
+    once, elsewhere in a line every INTERVAL seconds.
     """
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _told_at_times(lambda share: f"loading {model}: {share:.0%}")
+        yield _printed_at_times(lambda share: f"loading {model}: {share:.0%}")
         return
     text = "loading {task.description} {task.percentage:.0f}%"
     with _spinning(console, text, is_hidden=False) as progress:
@@ -140,15 +140,15 @@ def _spinning(console: Console, text: str, is_hidden: bool) -> Progress:
     return Progress(*columns, console=console, disable=is_hidden, transient=True)
 
 
-def _told_at_times(text_of: Callable[[float], str]) -> Callable[[float], None]:
-    """Return a function that prints what is told of a number, at most every INTERVAL seconds."""
-    started = last = time.monotonic()
+def _printed_at_times(text_of: Callable[[float], str]) -> Callable[[float], None]:
+    """Return a function that prints a text about a number, at most every INTERVAL seconds."""
+    started = printed = time.monotonic()
 
     def tell(number: float) -> None:
-        nonlocal last
+        nonlocal printed
         now = time.monotonic()
-        if now - last >= INTERVAL:
-            last = now
+        if now - printed >= INTERVAL:
+            printed = now
             print(f"dise: {text_of(number)} after {now - started:.0f} s", file=sys.stderr)
 
     return tell

@@ -17,7 +17,7 @@ from dise_core import LLM, CompletionOutput, Plan, RequestOutput, Token
 T = TypeVar("T")
 
 MAX_VALUE = 40
-"""Characters that are shown of a field's value."""
+"""Characters of a field's value in a line."""
 
 LEFT_OUT = (
     "the score leaves out the tokens that the constraint forced: this model's engine does not tell "
@@ -33,7 +33,7 @@ def show(
     shows_seed: bool = False,
 ) -> None:
     """Print the answers in order. A failed one is reported, of several; typer.Exit(1) follows."""
-    console, shown, num_failed = Console(highlight=False, emoji=False), list[RequestOutput](), 0
+    console, answers, num_failed = Console(highlight=False, emoji=False), list[RequestOutput](), 0
     with progress_bar(len(records), console if console.is_terminal else None) as advance:
         outcomes = in_order(llm, records, plan_of, advance)
         for number, (_, outcome) in enumerate(outcomes, start=1):
@@ -47,8 +47,8 @@ def show(
                 console.print(Text(line), soft_wrap=True)
             else:
                 show_answer(console, answer, shows_seed=shows_seed)
-                shown.append(answer)
-    show_legend(console, shown)
+                answers.append(answer)
+    show_legend(console, answers)
     close(len(records) - num_failed, num_failed)
 
 
@@ -118,7 +118,7 @@ def show_gaps(console: Console, pieces: Sequence[str], answers: Sequence[Request
 def coloured(output: CompletionOutput) -> Text:
     """Return the response without end tokens, each token in the colour of its probability, the
     selected ones underlined. A character of several tokens has the colour of the least probable.
-    Of a JSON answer each value has the colour of its score; one that is abstained is struck out.
+    In a JSON answer each value has the colour of its score, and an abstained one is struck out.
     """
     text, group = Text(), list[Token]()
     for token in output.tokens:
@@ -126,9 +126,9 @@ def coloured(output: CompletionOutput) -> Text:
             continue
         group.append(token)
         if token.text:
-            known = [part.logprob for part in group if part.logprob is not None]
+            logprobs = [part.logprob for part in group if part.logprob is not None]
             is_selected = any(part.selected for part in group)
-            style = "" if output.fields else shade(min(known, default=None))
+            style = "" if output.fields else shade(min(logprobs, default=None))
             style += " underline" if is_selected else ""
             text.append(printable(token.text), style=style)
             group = []
@@ -151,21 +151,21 @@ def empty_text(output: CompletionOutput) -> str:
 
 
 def field_lines(output: CompletionOutput) -> list[Text]:
-    """Return a line for each value of a JSON answer: where it stands, what it is, and in percent
-    the probability that its score is the logarithm of.
+    """Return a line for each value of a JSON answer: its path, the value, and the probability that
+    its score is the logarithm of, in percent.
     """
-    leaves = {path or "(whole)": one for path, one in output.fields.items() if one.is_leaf}
-    values = [json.dumps(one.value, ensure_ascii=False) for one in leaves.values()]
-    shown = [v if len(v) <= MAX_VALUE else f"{v[: MAX_VALUE - 3]}..." for v in values]
-    widths = [min(max(map(len, column), default=0), MAX_VALUE) for column in (leaves, shown)]
+    leaves = {path or "(whole)": field for path, field in output.fields.items() if field.is_leaf}
+    values = [json.dumps(field.value, ensure_ascii=False) for field in leaves.values()]
+    values = [v if len(v) <= MAX_VALUE else f"{v[: MAX_VALUE - 3]}..." for v in values]
+    widths = [min(max(map(len, column), default=0), MAX_VALUE) for column in (leaves, values)]
     lines = []
-    for path, value, one in zip(leaves, shown, leaves.values(), strict=True):
-        share = "no other is valid" if one.forced else "no score"
-        share = share if one.score is None else _rounded(math.exp(one.score))
-        chance = "" if one.probability is None else f", {_likely(one.probability)}"
-        said = chance + ", abstained" * bool(one.abstained)
+    for (path, field), value in zip(leaves.items(), values, strict=True):
+        share = "no other is valid" if field.forced else "no score"
+        share = share if field.score is None else _rounded(math.exp(field.score))
+        chance = "" if field.probability is None else f", {_likely(field.probability)}"
+        verdict = chance + ", abstained" * bool(field.abstained)
         line = Text(f"  {printable(path):{widths[0]}} {printable(value):{widths[1]}}  ")
-        lines.append(line.append(share, style=shade(one.score)).append(said))
+        lines.append(line.append(share, style=shade(field.score)).append(verdict))
     return lines
 
 
@@ -239,20 +239,21 @@ def legend(is_mean: bool = True) -> Text:
     mean.
     """
     text = Text("probability of writing the token again: ", style="dim")
-    for least, colour in SHADES:
-        text.append(f"≥ {least:.0%} " if least else "less", style=f"not dim {colour}")
+    for minimum, colour in SHADES:
+        text.append(f"≥ {minimum:.0%} " if minimum else "less", style=f"not dim {colour}")
     underlined = "the score is their mean log" if is_mean else "what the score looks at"
     return text.append(f"\nunderlined: {underlined}", style="dim")
 
 
 def _is_coloured(output: CompletionOutput) -> bool:
-    known = any(token.logprob is not None and not token.is_end for token in output.tokens)
-    return known or len(output.fields) > 0
+    has_logprobs = any(t.logprob is not None and not t.is_end for t in output.tokens)
+    return has_logprobs or len(output.fields) > 0
 
 
 def _is_mean_of_underlined(output: CompletionOutput) -> bool:
     selected = (token.logprob for token in output.tokens if token.selected)
-    known = [logprob for logprob in selected if logprob is not None]
-    if not known or len(known) < output.score.num_positions:
+    logprobs = [logprob for logprob in selected if logprob is not None]
+    if not logprobs or len(logprobs) < output.score.num_positions:
         return False
-    return math.isclose(sum(known) / len(known), output.score.value, rel_tol=1e-3, abs_tol=1e-3)
+    mean = sum(logprobs) / len(logprobs)
+    return math.isclose(mean, output.score.value, rel_tol=1e-3, abs_tol=1e-3)

@@ -8,8 +8,9 @@ SHADES = ((0.9, "green"), (0.5, "yellow"), (0.1, "dark_orange"), (0.0, "red"))
 
 def printable(text: str) -> str:
     """Return the text without control characters, which could drive the terminal."""
-    shown = (c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return "".join(shown)
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
 
 
 def shade(logprob: float | None) -> str:
@@ -17,4 +18,4 @@ def shade(logprob: float | None) -> str:
     if logprob is None:
         return ""
     probability = math.exp(logprob)
-    return next(colour for least, colour in SHADES if probability >= least)
+    return next(colour for minimum, colour in SHADES if probability >= minimum)
