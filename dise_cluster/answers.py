@@ -1,11 +1,10 @@
-"""What is told of rows: their seeds, and their answers as JSON and as columns of Arrow, of fixed
-types whatever the answers are.
-"""
+"""The seeds of rows, and their answers as JSON and as columns of Arrow, whose types never vary."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -31,9 +30,9 @@ def row_seed(seed: int, row_id: object) -> int:
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8])
 
 
-def told(outcome: Outcome[Answered]) -> Record:
+def to_json(outcome: Outcome[Answered]) -> Record:
     """Return an answer as JSON, without its time, or the error of a row that is itself at fault.
-    Raises any other error: another run may answer the row.
+    Raises any other error, since another run may answer the row.
     """
     if isinstance(outcome.error, InputError | ModelOutputError):
         return {"error": error_dict(outcome.error)}
@@ -43,8 +42,8 @@ def told(outcome: Outcome[Answered]) -> Record:
 
 
 def columns_of(answers: Sequence[Fields], params: Params) -> dict[str, pyarrow.Array]:
-    """Return the columns of answers as JSON to requests with these params. Of outputs they tell the
-    first, which has the best score, and in `dise_outputs` all.
+    """Return the columns of answers, given as JSON, to requests with these params. They hold the
+    first output, which has the best score, and in `dise_outputs` all of them.
     """
     import pyarrow
 
@@ -55,23 +54,26 @@ def columns_of(answers: Sequence[Fields], params: Params) -> dict[str, pyarrow.A
     }
 
 
-def joined(tables: Sequence[pyarrow.Table], params: Params) -> pyarrow.Table:
-    """Return the rows of all tables, of the type that holds those of each column. Raises InputError
-    where there is none, and for columns that are there twice or are to be the answers'.
+def concatenate(tables: Sequence[pyarrow.Table], params: Params) -> pyarrow.Table:
+    """Return the rows of all tables, in types that hold those of each. Raises InputError where a
+    column has no such type, occurs twice, or has the name of an answer's column.
     """
     import pyarrow
 
-    own = {LINE, WHOLE, *(f"dise_{name}" for name in _types(isinstance(params, DecisionParams)))}
-    for table in tables:
-        names = table.column_names
-        if wrong := [name for name in names if name in own or names.count(name) > 1]:
-            why = "which answers are to have" if wrong[0] in own else "twice"
-            raise InputError(f"the input has a column {wrong[0]!r}, {why}; rename it", "input")
+    ours = {LINE, WHOLE, *(f"dise_{name}" for name in _types(isinstance(params, DecisionParams)))}
+    for name, count in (pair for t in tables for pair in Counter(t.column_names).items()):
+        if name in ours:
+            raise InputError(
+                f"the input has a column {name!r}, which answers are to have; rename it", "input"
+            )
+        if count > 1:
+            raise InputError(f"the input has a column {name!r} twice; rename it", "input")
     try:
         return pyarrow.concat_tables(tables, promote_options="permissive")
     except pyarrow.ArrowException as error:
-        problem = f"columns of one name differ between files of the input: {error_line(error)}"
-        raise InputError(problem, "input") from error
+        raise InputError(
+            f"columns of one name differ between files of the input: {error_line(error)}", "input"
+        ) from error
 
 
 def with_columns(table: pyarrow.Table, columns: dict[str, pyarrow.Array]) -> pyarrow.Table:
@@ -93,9 +95,11 @@ def _types(is_decided: bool) -> dict[str, pyarrow.DataType]:
     common = {"error": text, "nfe": count, "seed": pyarrow.uint64()}
     score = {"text": text, "score": number}
     if is_decided:
-        sure = {"confidence": number, "abstained": pyarrow.bool_(), "probability": number}
-        named = {"name": text, "type": text, "choice": text, "score": number}
-        answer = {**named, **sure, "probabilities": pyarrow.list_(number)}
+        answer = {
+            **{"name": text, "type": text, "choice": text, "score": number},
+            **{"confidence": number, "abstained": pyarrow.bool_(), "probability": number},
+            "probabilities": pyarrow.list_(number),
+        }
         return {**common, "answers": pyarrow.list_(pyarrow.struct(answer))}
     more = {"standard_error": number, "probability": number, "num_positions": pyarrow.int32()}
     lists = {"logprobs": pyarrow.float32(), "outputs": pyarrow.struct(score)}
@@ -104,7 +108,7 @@ def _types(is_decided: bool) -> dict[str, pyarrow.DataType]:
 
 
 def _flat(answer: Fields) -> Record:
-    outputs, decided = answer.get("outputs", ()), answer.get("answers", ())
+    outputs, decisions = answer.get("outputs", ()), answer.get("answers", ())
     best: Record = next(iter(outputs), {})
     return {
         **answer,
@@ -114,14 +118,14 @@ def _flat(answer: Fields) -> Record:
         "error": answer.get("error", {}).get("message"),
         "score": best.get("score", {}).get("value"),
         "logprobs": [token["logprob"] for token in best.get("tokens", ())] or None,
-        "outputs": [{"text": one["text"], "score": one["score"]["value"]} for one in outputs],
+        "outputs": [{"text": o["text"], "score": o["score"]["value"]} for o in outputs],
         "answers": [
             {
-                **given,
-                "choice": _text(given.get("choice")),
-                "probabilities": [share["probability"] for share in given.get("probabilities", ())],
+                **answer,
+                "choice": _text(answer.get("choice")),
+                "probabilities": [p["probability"] for p in answer.get("probabilities", ())],
             }
-            for given in decided
+            for answer in decisions
         ],
     }
 

@@ -17,8 +17,8 @@ def check(
 ) -> None:
     """Count a folder's shards and rows, and those that are missing, doubled or failed.
 
-    Exit code 1 if a shard or a row is missing or doubled, belongs to another run than
-    dise-run.json tells, if an input file was corrupt, or if all rows failed.
+    Exit code 1 if a shard or a row is missing or doubled, or of another run than dise-run.json, if
+    an input file was corrupt, or if all rows failed.
     """
     import numpy as np
 
@@ -35,21 +35,25 @@ def check(
     run = run_of(folder)
     name, count, ending = run["command"], run["num_shards"], run["ending"]
     paths = [shard_path(folder, name, index, count, ending) for index in range(1, count + 1)]
-    manifests = {path: found for path in paths if (found := Manifest.of(path)) is not None}
-    total = max((found.total for found in manifests.values()), default=0)
+    by_path = {path: Manifest.of(path) for path in paths}
+    manifests = {path: manifest for path, manifest in by_path.items() if manifest is not None}
+    total = max((manifest.total for manifest in manifests.values()), default=0)
     times = np.zeros(total + 1, np.int64)
     for path in manifests:
         np.add.at(times, np.fromiter(_numbers(path), np.int64), 1)
     missing, doubled = int((times[1:] == 0).sum()), int((times[1:] > 1).sum())
-    errors = sum(found.num_errors for found in manifests.values())
+    errors = sum(manifest.num_errors for manifest in manifests.values())
     problems = [f"{path.name} is missing or not whole" for path in paths if path not in manifests]
     problems += corrupt_files(manifests.values())
     problems += [
-        f"{path.name} is of another run than dise-run.json tells: its settings, model or input"
-        for path, found in manifests.items()
-        if found.run != digest_of(run)
+        f"{path.name} is of another run than dise-run.json: its settings, model or input differ"
+        for path, manifest in manifests.items()
+        if manifest.run != digest_of(run)
     ]
-    if len({(one.run, one.total, one.source) for one in manifests.values()}) > 1:
+    if (
+        len({(manifest.run, manifest.total, manifest.source) for manifest in manifests.values()})
+        > 1
+    ):
         problems.append("the shards are of several runs, or of an input that changed between them")
     if are_all_failed([*manifests.values()]):
         problems.append("all rows failed")

@@ -1,4 +1,4 @@
-"""Steps for pipelines of datatrove: documents keep all that they have, and gain a score."""
+"""Steps for pipelines of datatrove, which add a score to documents."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ GROUP = 512
 """Documents that are scored together."""
 
 OF_ANSWERS = {"dise_text", "dise_outputs", "dise_finish_reason", "dise_seed"}
-"""What DiseScorer tells that is nothing new of a given text."""
+"""Columns of DiseScorer that say nothing new about a given text."""
 
 
 class DiseStep(PipelineStep):  # type: ignore[misc]
     """Scores each document's text given its metadata's `prompt` (or `prompt_ids`), if any. One that
-    cannot be scored has the reason in its metadata, as `dise_error`, and goes on.
+    cannot be scored goes on with the reason in its metadata, as `dise_error`.
 
     Takes what DiseScorer takes. Each rank loads a model of its own, once it runs.
     """

@@ -1,4 +1,4 @@
-"""What stands in a folder of shards: the shards, a manifest of each, and what the run is."""
+"""A folder of shards: the shards, a manifest of each, and the file that describes the run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RUN_FILE = "dise-run.json"
 
 
 class Manifest(BaseModel):
-    """What a shard is. It is written after the shard: one whose manifest does not fit is no shard.
+    """Describes a shard. It is written after the shard, which counts only if its manifest fits.
 
     run: digest of the run's file. rows, source: digests of its rows, and of the input as it was
     read. reasons: the commonest of its errors. total: rows of all shards. corrupt: see ShardRows.
@@ -67,15 +67,16 @@ def sha256_of(path: Path) -> str:
 
 
 def claim(folder: Path, run: JsonFields) -> str:
-    """Return the digest of a run, and note in the folder what it is, or that it goes on. Raises
-    InputError, naming the first difference, if another run's shards stand there.
+    """Return the digest of a run, and describe the run in the folder unless it continues there.
+    Raises InputError, naming the first difference, if the folder holds another run.
     """
     path, run = folder / RUN_FILE, json.loads(json.dumps(run))
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         write_json(path, run)
-    refuse_other(path, found := run_of(folder), run)
-    return digest_of(found)
+    claimed = run_of(folder)
+    refuse_other(path, claimed, run)
+    return digest_of(claimed)
 
 
 def digest_of(run: JsonFields) -> str:
@@ -84,7 +85,7 @@ def digest_of(run: JsonFields) -> str:
 
 
 def run_of(folder: Path) -> Record:
-    """Return what the run in a folder is. Raises InputError if there is none."""
+    """Return the description of the run in a folder. Raises InputError if there is none."""
     run = json_file(folder / RUN_FILE)
     if not isinstance(run, dict) or not {"command", "num_shards", "ending"} <= run.keys():
         raise InputError(f"{folder / RUN_FILE} was not written by dise", "output")
@@ -93,18 +94,18 @@ def run_of(folder: Path) -> Record:
 
 def failures(manifests: Sequence[Manifest]) -> list[str]:
     """Return the commonest reasons why rows failed, a line each."""
-    return reasons(pair for one in manifests for pair in one.reasons.items())
+    return reasons(pair for manifest in manifests for pair in manifest.reasons.items())
 
 
 def are_all_failed(manifests: Sequence[Manifest]) -> bool:
-    """Return whether there are rows, and not one has an answer."""
-    num_rows = sum(one.num_rows for one in manifests)
-    return 0 < num_rows == sum(one.num_errors for one in manifests)
+    """Return whether there are rows, all of which failed."""
+    num_rows = sum(manifest.num_rows for manifest in manifests)
+    return 0 < num_rows == sum(manifest.num_errors for manifest in manifests)
 
 
 def corrupt_files(manifests: Iterable[Manifest]) -> list[str]:
     """Return what is wrong with files of the input, a sentence each."""
-    corrupt = {name: why for found in manifests for name, why in found.corrupt.items()}
+    corrupt = {name: why for manifest in manifests for name, why in manifest.corrupt.items()}
     return [f"{name} is corrupt, and read up to there: {why}" for name, why in corrupt.items()]
 
 

@@ -1,5 +1,5 @@
-"""Ray gives the numbers of shards to workers, and places them and those that follow dead ones. That
-each row is there once is the shards' doing, not Ray's.
+"""Ray starts workers, replaces dead ones, and sends them shard numbers. The shards, not Ray,
+guarantee that each row is written exactly once.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ class ShardWorker(Generic[P]):
 
 
 def made_on_ray(
-    job: ShardJob[P], numbers: Sequence[int], address: str, num_workers: int, **kept: float
+    job: ShardJob[P], numbers: Sequence[int], address: str, num_workers: int, **resources: float
 ) -> Iterator[Manifest]:
     """Yield shards as workers finish them. One that fails is tried again, then named and left out.
-    Raises InputError as a worker does, and DiseError if nothing but failures comes. kept: num_cpus
-    and num_gpus of each worker, which gets a shard once it is placed and has its model.
+    Raises InputError as a worker does, and DiseError after too many failures in a row. resources:
+    num_cpus and num_gpus of each worker, which gets a shard once it has its model.
     """
     import ray
 
     size, waiting = min(num_workers, len(numbers)), deque(numbers)
-    _join(address, size, **kept)
-    new_worker = ray.remote(**kept)(ShardWorker).remote
+    _join(address, size, **resources)
+    new_worker = ray.remote(**resources)(ShardWorker).remote
     running: dict[ray.ObjectRef, tuple[ActorHandle, int]] = {}
     for worker in [new_worker(job) for _ in range(size)]:
         running[worker.make.remote(0)] = worker, 0
@@ -66,10 +66,10 @@ def made_on_ray(
     while waiting or any(number for _, number in running.values()):
         [ended], _ = ray.wait(list(running))
         worker, number = running.pop(ended)
-        made, problem, is_dead = _outcome(ended)
-        if made is not None:
+        manifest, problem, is_dead = _outcome(ended)
+        if manifest is not None:
             num_in_a_row = 0
-            yield made
+            yield manifest
         if problem is not None:
             num_in_a_row += 1
             tries[number] += 1
@@ -85,8 +85,8 @@ def made_on_ray(
 
 
 def _outcome(ended: ray.ObjectRef) -> tuple[Manifest | None, str | None, bool]:
-    """Return a shard, or why it failed, and whether its worker is dead. Raises what another try
-    would not mend.
+    """Return a shard, or why it failed, and whether its worker is dead. Raises an error that would
+    recur.
     """
     import ray
     from ray.exceptions import RayActorError, RayTaskError
@@ -98,20 +98,20 @@ def _outcome(ended: ray.ObjectRef) -> tuple[Manifest | None, str | None, bool]:
     except RayTaskError as error:
         if isinstance(error.cause, InputError):
             raise error.cause from error
-        told = str if isinstance(error.cause, DiseError) else error_line
-        return None, told(error.cause), False
+        is_ours = isinstance(error.cause, DiseError)
+        return None, str(error.cause) if is_ours else error_line(error.cause), False
 
 
 def _join(address: str, size: int, num_cpus: float, num_gpus: float) -> None:
-    """Be a driver of Ray, of one started here for local. Tells if it lacks what a worker needs."""
+    """Connect to Ray, or start it for "local". Warns if it lacks the resources of a worker."""
     import ray
 
     interrupts.in_order()
     if not ray.is_initialized():
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         local = {"num_cpus": math.ceil(size * num_cpus), "include_dashboard": False}
-        own = local if address == "local" else {}
-        ray.init(address=address, log_to_driver=False, logging_level="error", **own)
+        options = local if address == "local" else {}
+        ray.init(address=address, log_to_driver=False, logging_level="error", **options)
     has = ray.cluster_resources()
     if has.get("GPU", 0) < num_gpus or has.get("CPU", 0) < num_cpus:
         print(f"dise: a worker waits for what Ray lacks; it has {has}", file=sys.stderr)

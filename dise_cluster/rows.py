@@ -1,4 +1,4 @@
-"""The rows of a shard: which they are is fixed by the input alone, before anything runs."""
+"""The rows of a shard, which the input alone determines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ENDINGS = {
 """What shards' names end in, by the suffix of the input's files; for any other it is jsonl."""
 
 MAGIC = {b"PAR1": ".parquet", b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
-"""The first bytes of files that are no JSON lines, and what their names should end in."""
+"""The first bytes of files other than JSON lines, and what their names should end in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,11 @@ def input_files(pattern: Path) -> list[Path]:
     Raises InputError for none, and for files of several kinds.
     """
     if pattern.is_dir():
-        found = list(pattern.iterdir())
+        matches = list(pattern.iterdir())
     else:
         names = [str(pattern)] if pattern.is_file() else glob.glob(str(pattern), recursive=True)
-        found = [*map(Path, names)]
-    paths = sorted(path.absolute() for path in found if path.is_file())
+        matches = [*map(Path, names)]
+    paths = sorted(path.absolute() for path in matches if path.is_file())
     # A link may stand beside its file: the first name counts.
     files = sorted({path.resolve(): path for path in reversed(paths)}.values())
     if not files:
@@ -139,7 +139,7 @@ def _add_groups(path: Path, shard: ShardRows, turns: Iterator[bool]) -> None:
 
 
 def _readable(table: pyarrow.Table) -> pyarrow.Table:
-    """Return the table without times: no verb reads them, and Python has not all of Arrow's."""
+    """Return the table without times: no verb reads them, and Python lacks some of Arrow's."""
     fields = enumerate(table.schema)
     return table.select([at for at, field in fields if not _holds_times(field.type)])
 
@@ -154,7 +154,7 @@ def _holds_times(kind: pyarrow.DataType) -> bool:
 
 @contextmanager
 def _naming(name: str, shard: ShardRows) -> Iterator[None]:
-    """Note what a corrupt file raises, by its name; what the system raises has an errno."""
+    """Note a corrupt file's error by its name. Raise the system's errors, which have an errno."""
     try:
         yield
     except (OSError, EOFError, zlib.error, ValueError) as error:
@@ -164,7 +164,7 @@ def _naming(name: str, shard: ShardRows) -> Iterator[None]:
 
 
 def opened(path: Path) -> BinaryIO:
-    """Return the file, unpacked. Raises ValueError for one whose name says what it is not."""
+    """Return the file, unpacked. Raises ValueError if its content contradicts its name."""
     ending = ending_of(path)
     if ending == "jsonl.gz":
         return cast("BinaryIO", gzip.open(path))

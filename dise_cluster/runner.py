@@ -1,4 +1,4 @@
-"""The options of shards, how one process makes them, and what is told of them."""
+"""The options of shards, how one process makes them, and the lines about them at the end."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Shards(FileRunner):
 
     @property
     def index(self) -> int:
-        """The number of the one shard that is wanted, else 1."""
+        """The number of the one shard to make, else 1."""
         return int((self.shard or "1").partition("/")[0])
 
     def num_shards(self, num_files: int) -> int:
@@ -74,17 +74,17 @@ class Shards(FileRunner):
         job, numbers = self._job(work)
         make = self._maker(job, numbers)
         with progress_bar(len(numbers), parts="shards") as advance:
-            made = list(make(advance))
-        _summarize(job, made, len(numbers))
+            manifests = list(make(advance))
+        _summarize(job, manifests, len(numbers))
 
     def _maker(self, job: ShardJob[P], numbers: Sequence[int]) -> Maker:
         """Return what makes the shards; without Ray the model is loaded first."""
         if self.ray is not None:
             from dise_cluster.on_ray import made_on_ray
 
-            kept = {"num_cpus": self.cpus_per_worker, "num_gpus": self.gpus_per_worker}
-            made = made_on_ray(job, numbers, self.ray, self.workers or 1, **kept)
-            return partial(_counted, made)
+            resources = {"num_cpus": self.cpus_per_worker, "num_gpus": self.gpus_per_worker}
+            manifests = made_on_ray(job, numbers, self.ray, self.workers or 1, **resources)
+            return partial(_count, manifests)
         llm = job.work.load()
         run = job.claim(llm)
         return lambda advance: (job.make(llm, run, number, advance) for number in numbers)
@@ -105,31 +105,32 @@ class Shards(FileRunner):
         num_shards = self.num_shards(len(files))
         numbers = [self.index] if self.shard else range(1, num_shards + 1)
         job = ShardJob(work, files, folder.resolve(), num_shards)
-        found = next((path for path in map(job.path, numbers) if path.exists()), None)
-        if found is not None and not work.files["resume"]:
-            raise InputError(f"{found} exists already: --resume keeps what is whole", "output")
+        existing = next((path for path in map(job.path, numbers) if path.exists()), None)
+        if existing is not None and not work.files["resume"]:
+            raise InputError(f"{existing} exists already: --resume keeps what is whole", "output")
         check_folder(folder)
         return job, numbers
 
 
-def _counted(made: Iterable[Manifest], advance: Advance) -> Iterator[Manifest]:
-    for manifest in made:
+def _count(manifests: Iterable[Manifest], advance: Advance) -> Iterator[Manifest]:
+    for manifest in manifests:
         advance(1)
         yield manifest
 
 
-def _summarize(job: ShardJob[P], made: Sequence[Manifest], num_wanted: int) -> None:
-    """Tell what was made. Raises typer.Exit(1) if a shard is missing, a file is corrupt, or no row
+def _summarize(job: ShardJob[P], manifests: Sequence[Manifest], num_shards: int) -> None:
+    """Print what was made. Raises typer.Exit(1) if a shard is missing, a file is corrupt, or no row
     has an answer.
     """
     from dise_cluster.folder import are_all_failed, corrupt_files, failures
 
-    rows, errors = sum(one.num_rows for one in made), sum(one.num_errors for one in made)
-    failed = f", of which {errors} failed" if errors else ""
-    shards = f"{len(made)} of {num_wanted} shards"
-    print(f"dise: {rows} rows{failed}, in {shards} in {job.folder}", file=sys.stderr)
-    corrupt = corrupt_files(made)
-    for problem in (*failures(made), *corrupt):
+    num_rows = sum(manifest.num_rows for manifest in manifests)
+    num_errors = sum(manifest.num_errors for manifest in manifests)
+    failed = f", of which {num_errors} failed" if num_errors else ""
+    shards = f"{len(manifests)} of {num_shards} shards"
+    print(f"dise: {num_rows} rows{failed}, in {shards} in {job.folder}", file=sys.stderr)
+    corrupt = corrupt_files(manifests)
+    for problem in (*failures(manifests), *corrupt):
         print(f"dise: {problem}", file=sys.stderr)
-    if corrupt or are_all_failed(made) or len(made) < num_wanted:
+    if corrupt or are_all_failed(manifests) or len(manifests) < num_shards:
         raise typer.Exit(1)

@@ -23,35 +23,35 @@ def build(arguments: Fields) -> serve.Application:
     """Return the application. arguments, as JSON or text: num_replicas and max_replicas; num_cpus
     and num_gpus of each; the options of `dise serve`, with underscores.
     """
-    given: Record = {}
+    options: Record = {}
     for name, value in arguments.items():
-        given[name] = json_or_text(value) if isinstance(value, str) else value
-    fewest = given.pop("num_replicas", 1)
-    most = given.pop("max_replicas", fewest)
-    kept = {name: given.pop(name) for name in ("num_cpus", "num_gpus") if name in given}
-    limits = Limits(**_taken(given, Limits))
-    routes = _taken(given, *(entry.load() for entry in installed_plugins().route_options.values()))
-    config = EngineConfig(**{n: given[n] for n in given.keys() - {"model", "judge"}})
+        options[name] = json_or_text(value) if isinstance(value, str) else value
+    min_replicas = options.pop("num_replicas", 1)
+    max_replicas = options.pop("max_replicas", min_replicas)
+    resources = {name: options.pop(name) for name in ("num_cpus", "num_gpus") if name in options}
+    limits = Limits(**_take(options, Limits))
+    routes = _take(options, *(entry.load() for entry in installed_plugins().route_options.values()))
+    config = EngineConfig(**{n: options[n] for n in options.keys() - {"model", "judge"}})
     installed_catalog().check_engine(config)
     replicas = serve.deployment(
         serve.ingress()(Replica),
         name="DiSE",
         autoscaling_config={
-            "min_replicas": fewest,
-            "max_replicas": most,
+            "min_replicas": min_replicas,
+            "max_replicas": max_replicas,
             "target_ongoing_requests": config.max_num_seqs,
         },
         max_ongoing_requests=config.max_num_seqs + limits.max_waiting,
         max_queued_requests=limits.max_waiting,
         backpressure_config={"status_code": 429, "retry_after_s": 1},
         graceful_shutdown_timeout_s=limits.grace + MARGIN,
-        ray_actor_options=kept,
+        ray_actor_options=resources,
     )
-    return replicas.bind(given, limits, routes, api_keys(limits.api_key_file))
+    return replicas.bind(options, limits, routes, api_keys(limits.api_key_file))
 
 
-def _taken(given: Record, *classes: type[Params]) -> Record:
-    return {name: given.pop(name) for cls in classes for name in given.keys() & cls.model_fields}
+def _take(options: Record, *classes: type[Params]) -> Record:
+    return {n: options.pop(n) for cls in classes for n in options.keys() & cls.model_fields}
 
 
 class Replica:
@@ -66,8 +66,8 @@ class Replica:
     def __serve_build_asgi_app__(self) -> FastAPI:
         hosts = Hosts("localhost", self._service.limits.allowed_host)
         app = create_app(self._service, api_key=self._keys, hosts=hosts)
-        [one] = [route for route in app.routes if getattr(route, "path", None) == "/metrics"]
-        app.router.routes.remove(one)
+        [single] = [route for route in app.routes if getattr(route, "path", None) == "/metrics"]
+        app.router.routes.remove(single)
         app.add_api_route("/metrics", _all_metrics, include_in_schema=False)
         return app
 
@@ -85,8 +85,8 @@ class Replica:
 async def _all_metrics() -> Response:
     """Answer with the metrics of all replicas."""
     here = serve.get_replica_context()
-    asked = serve.get_deployment_handle(here.deployment, here.app_name).broadcast("metrics")
-    texts = await asked.results_async(timeout_s=10, return_exceptions=True)
+    replies = serve.get_deployment_handle(here.deployment, here.app_name).broadcast("metrics")
+    texts = await replies.results_async(timeout_s=10, return_exceptions=True)
     families: dict[str, str] = {}
     for text in texts:
         for head, samples in re.findall(r"(# HELP .*\n# TYPE .*\n)((?:\w.*\n)*)", str(text)):

@@ -15,7 +15,15 @@ from dise_app.files.reasons import commonest
 from dise_app.files.runner import Answered, P, Work
 from dise_app.files.texts import replacing, write_json
 from dise_app.terminal.progress import in_order
-from dise_cluster.answers import LINE, WHOLE, columns_of, joined, row_seed, told, with_columns
+from dise_cluster.answers import (
+    LINE,
+    WHOLE,
+    columns_of,
+    concatenate,
+    row_seed,
+    to_json,
+    with_columns,
+)
 from dise_cluster.folder import Manifest, claim, manifest_path, packed, sha256_of, shard_path
 from dise_cluster.rows import CorpusRow, ShardRows, ending_of, read_shard
 from dise_core import LLM, InputError, Plan, SamplingParams
@@ -49,7 +57,7 @@ class ShardJob(Generic[P]):
         return shard_path(self.folder, self.work.command, index, self.num_shards, self.ending)
 
     def claim(self, llm: LLM) -> str:
-        """Return the run's digest. Raises InputError if the folder is of another run, and for what
+        """Return the run's digest. Raises InputError if the folder is of another run, or if params
         would fail every row.
         """
         llm.catalog.check(self.work.params)
@@ -64,24 +72,23 @@ class ShardJob(Generic[P]):
 
     def make(self, llm: LLM, run: str, index: int, advance: Advance = lambda _: None) -> Manifest:
         """Make a shard, if it is not whole, and return its manifest. run: the run's digest. advance
-        is called with shares of the shard, 1 in all. Raises the error of a row that is no fault of
-        the row.
+        is called with shares of the shard, 1 in all. Raises errors that are not a row's fault.
         """
         shard, path = read_shard(self.files, index, self.num_shards), self.path(index)
         digest = shard.digest
         if shard.corrupt and not shard.num_total:
             raise InputError(f"no file can be read: {shard.corrupt}", "input")
-        found = Manifest.of(path)
+        old = Manifest.of(path)
         source = shard.source.hexdigest()
-        if found is not None and (found.run, found.rows, found.source) == (run, digest, source):
+        if old is not None and (old.run, old.rows, old.source) == (run, digest, source):
             advance(1)
-            return found
-        table = joined(shard.tables, self.work.params) if self.ending == "parquet" else None
+            return old
+        table = concatenate(shard.tables, self.work.params) if self.ending == "parquet" else None
         share = 1 / max(len(shard.rows), 1)
         advance(0 if shard.rows else 1)
         plan = partial(self._plan, llm)
         outcomes = in_order(llm, shard.rows, plan, lambda count: advance(count * share))
-        answers = [told(outcome) for _, outcome in outcomes]
+        answers = [to_json(outcome) for _, outcome in outcomes]
         with replacing(path) as part:
             self._write(part, shard, table, answers)
             sha256 = sha256_of(part)
@@ -123,10 +130,10 @@ class ShardJob(Generic[P]):
         import pyarrow
         from pyarrow.parquet import write_table
 
-        whole = [json.dumps(answer, ensure_ascii=False, allow_nan=False) for answer in answers]
+        texts = [json.dumps(answer, ensure_ascii=False, allow_nan=False) for answer in answers]
         columns = {
             LINE: pyarrow.array([row.number for row in shard.rows], pyarrow.int64()),
             **columns_of(answers, self.work.params),
-            WHOLE: pyarrow.array(whole, pyarrow.string()),
+            WHOLE: pyarrow.array(texts, pyarrow.string()),
         }
         write_table(with_columns(table, columns), path, compression="zstd")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, Unpack
 from dise_app.cli.answer import text_or_ids
 from dise_app.files.runner import Answered, P
 from dise_app.terminal.progress import in_order
-from dise_cluster.answers import columns_of, row_seed, told, with_columns
+from dise_cluster.answers import columns_of, row_seed, to_json, with_columns
 from dise_core import LLM, InputError, Plan, SamplingParams, ScoringParams
 from dise_core.front.llm import EngineOptions
 from dise_core.records import JsonFields, Record
@@ -57,7 +57,7 @@ class Worker(ABC, Generic[P]):
     def columns(self, rows: Sequence[JsonFields]) -> dict[str, pyarrow.Array]:
         """Return the columns of the rows' answers."""
         outcomes = in_order(self._llm, rows, self._checked, lambda _: None)
-        return columns_of([told(outcome) for _, outcome in outcomes], self._params)
+        return columns_of([to_json(outcome) for _, outcome in outcomes], self._params)
 
     def _checked(self, row: JsonFields) -> Plan[Answered]:
         if row.get("dise_error") is not None:
@@ -152,8 +152,8 @@ def dise_processor(
 
     def process(dataset: Dataset) -> Dataset:
         _check_cores(concurrency, num_cpus)
-        given = dataset if preprocess is None else dataset.map(preprocess)
-        answered = given.map_batches(
+        rows = dataset if preprocess is None else dataset.map(preprocess)
+        answered = rows.map_batches(
             worker,
             fn_constructor_kwargs=arguments,
             compute=ActorPoolStrategy(size=concurrency),
@@ -171,14 +171,14 @@ def dise_processor(
 
 
 def _check_cores(concurrency: int, num_cpus: float) -> None:
-    """Raise InputError unless Ray's own steps are left a core: they would wait for it forever."""
+    """Raise InputError unless Ray's own steps have a core: they would wait for one forever."""
     import ray
 
     num_cores = ray.cluster_resources().get("CPU", 0)
-    left = max(num_cores - concurrency * num_cpus, 0)
-    if left < 1:
+    num_free = max(num_cores - concurrency * num_cpus, 0)
+    if num_free < 1:
         raise InputError(
-            f"concurrency={concurrency} and num_cpus={num_cpus:g} leave {left:g} of the "
+            f"concurrency={concurrency} and num_cpus={num_cpus:g} leave {num_free:g} of the "
             f"{num_cores:g} cores that Ray has, and reading and writing need one: "
             "take fewer workers, or a smaller num_cpus",
             "concurrency",

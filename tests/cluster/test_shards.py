@@ -237,7 +237,7 @@ def test_shards_of_another_run_than_the_folder_tells_are_named(dise: Dise, tmp_p
     assert told.code == 1
     for number in (1, 2):
         shard = f"generate-0000{number}-of-00002.jsonl"
-        assert f"{shard} is of another run than dise-run.json tells" in told.out
+        assert f"{shard} is of another run than dise-run.json" in told.out
     assert dise("check", tmp_path / "other").code == 0
 
 
