@@ -13,14 +13,14 @@ from dise_strategies.constraints.schema.writer import expression_of
 class JsonSchema(Constraint):
     """Answers are JSON that is valid under a schema of draft 2020-12.
 
-    What cannot be guaranteed is refused by name: no keyword is ignored but those that describe.
+    Keywords that cannot be guaranteed are refused; only descriptions are ignored.
     """
 
     is_json: ClassVar[bool] = True
     in_child: ClassVar[bool] = True
 
     json_schema: Record | bool | str = Field(validation_alias=AliasChoices("json_schema", "schema"))
-    """The schema, or its JSON text; `schema` for short. Properties are written in its order."""
+    """The schema, or its JSON text; `schema` for short. Properties keep its order."""
     whitespace: Literal["json", "none"] = "json"
     """json: a space after each comma and colon, as json.dumps. none: none."""
     max_depth: int = Field(default=3, ge=1, le=8)
@@ -31,7 +31,7 @@ class JsonSchema(Constraint):
 
 
 class AnyJsonObject(Constraint):
-    """Answers are any JSON object of at most three levels, as a list of objects in it is."""
+    """Answers are any JSON object of at most three levels, such as a list of objects in it."""
 
     is_json: ClassVar[bool] = True
 

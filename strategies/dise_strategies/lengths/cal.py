@@ -1,4 +1,4 @@
-"""CAL: the length at which the model's first guess is surest for its length. Source: CAL, 2026."""
+"""CAL: the length whose first guess is surest for its length. Source: CAL, 2026."""
 
 import math
 from typing import Annotated, ClassVar
@@ -9,7 +9,7 @@ from pydantic import Field
 from dise_core import Candidates, Denoiser, Generation, Ids, LengthController, Plan, SequenceScorer
 from dise_core.params.base import Length
 from dise_core.plans.plan import READS_AT_ONCE
-from dise_strategies.lengths.probing import probe, refuse_blocks, written
+from dise_strategies.lengths.probing import probe, refuse_blocks, write_best
 
 Constant = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Floor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -44,7 +44,7 @@ class CAL(LengthController):
             best, num_failures = max(values.values(), default=-math.inf), 0
             lengths = direction
             while lengths and num_failures < self.patience:
-                # So many are probed whatever they are worth.
+                # So many are probed even if none of them is better.
                 count = min(self.patience - num_failures, READS_AT_ONCE)
                 batch, lengths = lengths[:count], lengths[count:]
                 readings = yield from probe(prompt, batch, denoiser, readout)
@@ -53,7 +53,7 @@ class CAL(LengthController):
                     values[length] = phi / self._background(length)
                     num_failures = 0 if values[length] > best else num_failures + 1
                     best = max(best, values[length])
-        return (yield from written(prompt, values, denoiser, scorer, "patience"))
+        return (yield from write_best(prompt, values, denoiser, scorer, "patience"))
 
     def _background(self, length: int) -> float:
         a, b, c, d, e = self.background

@@ -1,4 +1,4 @@
-"""DAEDAL: finds a length, then inserts masks where the model is unsure. Source: Li et al., 2025."""
+"""DAEDAL finds a length, then inserts masks at doubts. Source: Li et al., 2025."""
 
 import numpy as np
 from pydantic import Field
@@ -45,7 +45,7 @@ class DAEDAL(LengthController):
         yield from self._find_length(canvas)
         canvas.insert(len(canvas.ids), np.full(self.eos_check_tokens // 2, denoiser.special.eos_id))
         yield from self._fill(canvas)
-        return (yield from canvas.finished(scorer, "eos_confidence"))
+        return (yield from canvas.finish(scorer, "eos_confidence"))
 
     def _find_length(self, canvas: GrowingCanvas) -> Plan[None]:
         while True:
@@ -73,7 +73,7 @@ class DAEDAL(LengthController):
             step, nfe = step + 1, nfe + 1
             unsure = np.flatnonzero(~is_filled & (candidates.confidences < self.low_conf_threshold))
             if len(unsure) and confidence < self.expand_eos_confidence_threshold and canvas.room:
-                least = unsure[np.argmin(candidates.confidences[unsure])]
-                canvas.insert(int(masked[least]), denoiser.masks(self.expansion_factor - 1))
+                index = unsure[np.argmin(candidates.confidences[unsure])]
+                canvas.insert(int(masked[index]), denoiser.masks(self.expansion_factor - 1))
                 canvas.note(confidence, nfe)
                 nfe = 0

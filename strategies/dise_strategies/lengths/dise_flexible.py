@@ -36,8 +36,8 @@ class DiSEFlexible(LengthController):
         return max_tokens + self.max_iterations - 1
 
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
-        most = len(prompt) + self.longest(denoiser.max_tokens)
-        denoiser = replace(denoiser, most=most)
+        limit = len(prompt) + self.longest(denoiser.max_tokens)
+        denoiser = replace(denoiser, most=limit)
         current, nfe = yield from count_nfe(_first(prompt, denoiser, scorer))
         best, num_failures, trace = current, 0, [_step(1, current, nfe)]
         stopped_by = "max_iterations"
@@ -47,7 +47,7 @@ class DiSEFlexible(LengthController):
                 stopped_by = "context"
                 break
             num_masked = min(self.mask_size + t - 2, len(text.response))
-            extension = _extended(text, num_masked, t, denoiser, scorer)
+            extension = _extend(text, num_masked, t, denoiser, scorer)
             current, nfe = yield from count_nfe(extension)
             trace.append(_step(t, current, nfe))
             if _value(current) > _value(best):
@@ -63,21 +63,21 @@ class DiSEFlexible(LengthController):
 
 def _first(prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
     text = yield from denoiser.write(prompt, denoiser.max_tokens)
-    kept = np.concatenate([np.arange(len(prompt)), text.text_positions])
-    return (yield from _scored(text.at(kept), scorer))
+    positions = np.concatenate([np.arange(len(prompt)), text.text_positions])
+    return (yield from _score(text.at(positions), scorer))
 
 
-def _extended(
+def _extend(
     text: TokenSequence, num_masked: int, t: int, denoiser: Denoiser, scorer: SequenceScorer
 ) -> Plan[Generation]:
     start = len(text) - num_masked
     ids = np.concatenate([text.ids[:start], denoiser.masks(num_masked + 1)])
     canvas = replace(text, ids=ids)
     longer = yield from denoiser.denoise(canvas, start, first_step=t * STEPS_APART)
-    return (yield from _scored(longer, scorer))
+    return (yield from _score(longer, scorer))
 
 
-def _scored(text: TokenSequence, scorer: SequenceScorer) -> Plan[Generation]:
+def _score(text: TokenSequence, scorer: SequenceScorer) -> Plan[Generation]:
     return Generation(text, (yield from scorer.evaluate(text)))
 
 

@@ -27,8 +27,11 @@ class GrowingCanvas:
     def of(cls, prompt: Ids, denoiser: Denoiser, longest: int) -> GrowingCanvas:
         """Return the canvas of max_tokens masks. Raises InputError for more than `longest`."""
         if denoiser.max_tokens > longest:
-            problem = f"max_tokens={denoiser.max_tokens}, the length to start from"
-            raise InputError(f"{problem}, is above max_gen_length={longest}", "max_tokens")
+            raise InputError(
+                f"max_tokens={denoiser.max_tokens}, the length to start from, is above "
+                f"max_gen_length={longest}",
+                "max_tokens",
+            )
         end_of(denoiser)
         ids = np.concatenate([prompt, denoiser.masks(denoiser.max_tokens)])
         limit = min(denoiser.max_length, len(prompt) + longest)
@@ -49,9 +52,9 @@ class GrowingCanvas:
 
     def cut(self, count: int) -> None:
         """Remove the masks among the last `count` tokens that no other token follows."""
-        others = np.flatnonzero(self.ids != self.denoiser.mask_id)
-        kept = max(len(self.ids) - count, int(others[-1]) + 1)
-        self.writing = self.writing.at(np.arange(kept))
+        unmasked = np.flatnonzero(self.ids != self.denoiser.mask_id)
+        length = max(len(self.ids) - count, int(unmasked[-1]) + 1)
+        self.writing = self.writing.at(np.arange(length))
 
     def note(self, confidence: float, nfe: int) -> None:
         length = len(self.ids) - self.prompt_length
@@ -69,26 +72,26 @@ class GrowingCanvas:
         """
         denoiser = self.denoiser
         readout = denoiser.candidates(denoiser.noise.at_step(step))
-        written = self.writing.logprobs[self.prompt_length :].copy()
-        shown = Canvas(denoiser.sample, self.prompt_length, denoiser.is_settled, written=written)
-        read = denoiser.ask(self.ids, masked, readout, self.prompt_length, shown=shown)
+        logprobs = self.writing.logprobs[self.prompt_length :].copy()
+        canvas = Canvas(denoiser.sample, self.prompt_length, denoiser.is_settled, written=logprobs)
+        read = denoiser.ask(self.ids, masked, readout, self.prompt_length, shown=canvas)
         reads = [read, *denoiser.recording(read)]
         candidates, *recorded, likeliest = yield [*reads, self.likeliest()]
         denoiser.note(self.writing, read, recorded)
         is_filled: Mask = candidates.confidences > threshold
         if not is_filled.any():
             is_filled[np.argmax(candidates.confidences)] = True
-        tokens, logprobs = candidates.token_ids[is_filled], candidates.logprobs[is_filled]
-        self.writing.commit(step, masked[is_filled], tokens, logprobs)
+        ids, logprobs = candidates.token_ids[is_filled], candidates.logprobs[is_filled]
+        self.writing.commit(step, masked[is_filled], ids, logprobs)
         return candidates, is_filled, likeliest
 
     def end_confidence(self, likeliest: Reading, count: int) -> float:
         """Return the end token's mean probability where it is likeliest, at the last `count`."""
         is_end = likeliest.token_ids == self.denoiser.special.eos_id
-        last = likeliest.logprobs[is_end][-count:]
-        return float(np.exp(last, dtype=np.float64).sum() / count)
+        logprobs = likeliest.logprobs[is_end][-count:]
+        return float(np.exp(logprobs, dtype=np.float64).sum() / count)
 
-    def finished(self, scorer: SequenceScorer, stopped_by: str) -> Plan[Generation]:
+    def finish(self, scorer: SequenceScorer, stopped_by: str) -> Plan[Generation]:
         """Return a plan of the response as it stands. stopped_by: unless at max_length."""
         text = self.denoiser.text(self.ids, self.prompt_length)
         text = replace(text, writing=self.writing)

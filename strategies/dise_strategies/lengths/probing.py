@@ -1,4 +1,4 @@
-"""What length controllers share that look at masks before they write."""
+"""What is shared by length controllers that probe lengths before they write."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,23 +12,27 @@ from dise_core.writing.generation import Generation, LengthStep
 def refuse_blocks(name: str, denoiser: Denoiser) -> None:
     """Raise InputError for a block-causal model, which does not see what follows a block."""
     if denoiser.info.block_length is not None:
-        problem = f"{name} looks ahead, and {denoiser.info.name!r} sees nothing behind a block"
-        advice = "its attention is block-causal; use 'until-end', which finds the length by writing"
-        raise InputError(f"{problem}: {advice}", "length")
+        raise InputError(
+            f"{name} looks ahead, and {denoiser.info.name!r} sees nothing behind a block: its "
+            "attention is block-causal; use 'until-end', which finds the length by writing",
+            "length",
+        )
 
 
 def end_of(denoiser: Denoiser) -> int:
     """Return the id of the end token. Raises InputError for a model that has none."""
     if denoiser.special.eos_id is None:
-        problem = "this model has no end token, so its length cannot be found this way; use 'fixed'"
-        raise InputError(problem, "length")
+        raise InputError(
+            "this model has no end token, so its length cannot be found this way; use 'fixed'",
+            "length",
+        )
     return denoiser.special.eos_id
 
 
 def probe(
     prompt: Ids, lengths: Sequence[int], denoiser: Denoiser, readout: Readout
 ) -> Plan[Sequence[Reading]]:
-    """Return a plan of what is read at the masks of each length, which are asked at one time."""
+    """Return a plan of the readings at the masks of each length, all in one round."""
     start, reads = len(prompt), []
     for length in lengths:
         ids = np.concatenate([prompt, denoiser.masks(length), denoiser.suffix])
@@ -36,15 +40,19 @@ def probe(
     return (yield reads)
 
 
-def written(
-    prompt: Ids, values: Mapping[int, float], denoiser: Denoiser, scorer: SequenceScorer, found: str
+def write_best(
+    prompt: Ids,
+    values: Mapping[int, float],
+    denoiser: Denoiser,
+    scorer: SequenceScorer,
+    reason: str,
 ) -> Plan[Generation]:
-    """Return a plan of the response of the length with the largest of the values, which are in the
-    order of the probes; the first of equals wins. found: why it stopped, unless at max_tokens.
+    """Return a plan of the response of the length with the largest value. The values are in the
+    order of the probes; the first of equals wins. reason: why it stopped, unless at max_tokens.
     """
     length = max(values, key=values.__getitem__)
     text = yield from denoiser.once().write(prompt, length)
     nfe = 2 if denoiser.params.cfg_scale else 1
     steps = (LengthStep(i, *pair, nfe) for i, pair in enumerate(values.items(), start=1))
-    stopped_by = "max_tokens" if length == denoiser.max_tokens else found
+    stopped_by = "max_tokens" if length == denoiser.max_tokens else reason
     return Generation(text, (yield from scorer.evaluate(text)), tuple(steps), stopped_by)

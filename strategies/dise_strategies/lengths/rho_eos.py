@@ -61,7 +61,7 @@ class RhoEOS(LengthController):
             if len(canvas.ids) != length:
                 canvas.note(rho, nfe)
                 nfe = 0
-        return (yield from canvas.finished(scorer, "density"))
+        return (yield from canvas.finish(scorer, "density"))
 
     def _resize(self, canvas: GrowingCanvas, rho: float) -> None:
         distance = max(self.low - rho, rho - self.high)

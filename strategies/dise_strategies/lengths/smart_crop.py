@@ -5,7 +5,7 @@ from pydantic import Field
 
 from dise_core import Denoiser, Generation, Ids, LengthController, Plan, TokenLogProbs
 from dise_core.scoring.sequence_scorer import SequenceScorer
-from dise_strategies.lengths.probing import end_of, probe, refuse_blocks, written
+from dise_strategies.lengths.probing import end_of, probe, refuse_blocks, write_best
 
 
 class SmartCrop(LengthController):
@@ -26,4 +26,4 @@ class SmartCrop(LengthController):
         survival = np.cumprod(1 - np.exp(reading.logprobs, dtype=np.float64))
         length = min(int((survival >= self.tau).sum()) + 1, denoiser.max_tokens)
         values = {length: float(survival[length - 1])}
-        return (yield from written(prompt, values, denoiser, scorer, "survival"))
+        return (yield from write_best(prompt, values, denoiser, scorer, "survival"))

@@ -14,8 +14,10 @@ class UntilEnd(LengthController):
 
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
         if denoiser.info.block_length is None:
-            problem = f"until-end appends blocks, and {denoiser.info.name!r} has none of its own"
-            advice = "its attention is not block-causal; use 'fixed', 'daedal' or 'dise-flexible'"
-            raise InputError(f"{problem}: {advice}", "length")
+            raise InputError(
+                f"until-end appends blocks, and {denoiser.info.name!r} has none of its own: its "
+                "attention is not block-causal; use 'fixed', 'daedal' or 'dise-flexible'",
+                "length",
+            )
         sequence = yield from denoiser.once().write(prompt, denoiser.max_tokens, until_end=True)
         return Generation(sequence, (yield from scorer.evaluate(sequence)))

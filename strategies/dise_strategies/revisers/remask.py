@@ -55,14 +55,14 @@ class Remask(Reviser):
     ) -> Plan[Generation]:
         denoiser = replace(denoiser, policy=LowConfidence())
         now, revisions = generation, list[Revision]()
-        seen = {now.sequence.ids.tobytes(): now}
+        evaluated = {now.sequence.ids.tobytes(): now}
         for number in range(self.rounds):
             logprobs, num_reads = yield from count_nfe(self._logprobs(now))
             masked = self._masked(now.sequence, logprobs)
             if len(masked) == 0:
                 break
             text = denoiser.rewrite(now.sequence, masked, number * MAX_LENGTH)
-            (new, is_new), nfe = yield from count_nfe(_evaluated(text, scorer, seen))
+            (new, is_new), nfe = yield from count_nfe(_evaluate(text, scorer, evaluated))
             before, after = self._value(now), self._value(new)
             is_accepted = is_new and (self.accept == "always" or after > before)
             tokens = rewritten(now.sequence, new.sequence, masked)
@@ -100,16 +100,15 @@ class Remask(Reviser):
         return float(np.mean(_tokens(generation).logprobs, dtype=np.float64))
 
 
-def _evaluated(
-    plan: Plan[TokenSequence], scorer: SequenceScorer, seen: dict[bytes, Generation]
+def _evaluate(
+    plan: Plan[TokenSequence], scorer: SequenceScorer, evaluated: dict[bytes, Generation]
 ) -> Plan[tuple[Generation, bool]]:
-    """Return a plan of a text, and whether it is new: then it is evaluated and put into `seen`."""
+    """Return a plan of a text, and whether it is new; a new one is evaluated and remembered."""
     text = yield from plan
     key = text.ids.tobytes()
-    if key in seen:
-        return seen[key], False
-    seen[key] = Generation(text, (yield from scorer.evaluate(text)))
-    return seen[key], True
+    if is_new := key not in evaluated:
+        evaluated[key] = Generation(text, (yield from scorer.evaluate(text)))
+    return evaluated[key], is_new
 
 
 def _tokens(generation: Generation) -> TokenReport:

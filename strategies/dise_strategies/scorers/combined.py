@@ -94,7 +94,7 @@ class Combined(Scorer):
             end_id = int(sequence.ids[-1])
             sequence = replace(sequence, ids=sequence.ids[: selector.length])
         pairs = zip(self.parts, self._strategies, strict=True)
-        parts = (SequenceScorer(*own, None, name=p.scorer, end_id=end_id) for p, own in pairs)
+        parts = (SequenceScorer(*pair, None, name=p.scorer, end_id=end_id) for p, pair in pairs)
         scores = yield from gather(*(part.score(sequence) for part in parts))
         values = np.array([score.value for score in scores])
         if len(positions) == 0 or not np.isfinite(values).all():

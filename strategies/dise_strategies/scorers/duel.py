@@ -66,15 +66,15 @@ class Duel(Scorer):
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         response = sequence.response_positions
-        chosen = response[selector.select(sequence)[response]]
-        if not len(chosen):
+        positions = response[selector.select(sequence)[response]]
+        if not len(positions):
             return Score.of_nothing()
-        terms = (yield from self._replay(sequence))[chosen]
+        terms = (yield from self._replay(sequence))[positions]
         total, perplexity = float(terms.sum()), math.exp(-terms.mean())
         if self.aggregate == "mean":
-            return Score(total / len(terms), chosen, perplexity=perplexity, is_mean=True)
-        whole = total if len(chosen) == len(response) else None
-        return Score(total, chosen, log_likelihood=whole, perplexity=perplexity)
+            return Score(total / len(terms), positions, perplexity=perplexity, is_mean=True)
+        log_likelihood = total if len(positions) == len(response) else None
+        return Score(total, positions, log_likelihood=log_likelihood, perplexity=perplexity)
 
     def _replay(self, text: TokenSequence) -> Plan[Floats]:
         """Return a plan of the log-probability of each token when it is written, float64 [N]."""
@@ -86,17 +86,17 @@ class Duel(Scorer):
         terms, sure = np.zeros(len(text)), np.zeros(len(text))
         while len(hidden):
             blocks = _by_block(grid, hidden)[: 1 if text.origin == "response" else None]
-            asked, written = np.concatenate(blocks), list[Ids]()
-            tokens, masks = _reads(text, hidden, asked)
-            own, mask, best = yield [tokens, masks, replace(tokens, readout=candidates)]
-            terms[asked], sure[asked] = _without_mask(own, mask), best.confidences
+            positions, commits = np.concatenate(blocks), list[Ids]()
+            tokens, masks = _reads(text, hidden, positions)
+            token, mask, best = yield [tokens, masks, replace(tokens, readout=candidates)]
+            terms[positions], sure[positions] = _without_mask(token, mask), best.confidences
             for block in blocks:
                 quota, start = min(self.tokens_per_step, len(block)), grid.start_of(int(block[0]))
                 step = UnmaskingStep(block, sure[block], quota, quota / len(block), Noise(0), start)
-                written.append(block[checked_indices(policy, policy.choose(step), len(block))])
-            if not any(map(len, written)):
+                commits.append(block[checked_indices(policy, policy.choose(step), len(block))])
+            if not any(map(len, commits)):
                 raise PlanError(f"unmasking policy {policy!r} chose no token to replay")
-            hidden = np.setdiff1d(hidden, np.concatenate(written))
+            hidden = np.setdiff1d(hidden, np.concatenate(commits))
         return terms
 
 

@@ -27,17 +27,17 @@ class InterleavedRegeneration(Scorer):
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         response = sequence.response_positions
-        chosen = response[selector.select(sequence)[response]]
-        remainders = (chosen - sequence.prompt_length) % self.k
+        positions = response[selector.select(sequence)[response]]
+        remainders = (positions - sequence.prompt_length) % self.k
         logprobs: list[LogProbs] = []
         passes = np.unique(remainders)
         for start in range(0, len(passes), READS_AT_ONCE):
             batch = passes[start : start + READS_AT_ONCE].tolist()
-            readings = yield [self._read(sequence, j, chosen[remainders == j]) for j in batch]
+            readings = yield [self._read(sequence, j, positions[remainders == j]) for j in batch]
             logprobs.extend(reading.logprobs for reading in readings)
         if not logprobs:
             return Score.of_nothing()
-        return Score.mean_of(np.concatenate(logprobs), chosen)
+        return Score.mean_of(np.concatenate(logprobs), positions)
 
     def _read(self, sequence: TokenSequence, j: int, positions: Ids) -> Read:
         masked = sequence.with_masks(sequence.response_positions[j :: self.k])

@@ -60,8 +60,10 @@ class MonteCarloScorer(Scorer):
     def _is_whole_groups(self) -> Self:
         count, size = self.num_samples, self.group_size
         if count % size:
-            together = f"{size}, the samples that are drawn together"
-            raise ValueError(f"num_samples={count} must be a multiple of {together}")
+            raise ValueError(
+                f"num_samples={count} must be a multiple of {size}, the samples that are drawn "
+                "together"
+            )
         return self
 
     @abstractmethod
@@ -151,8 +153,8 @@ class StratifiedMonteCarlo(MonteCarloScorer):
     def group(self, num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:
         count = self.group_size
         first = int(random.integers(1, num_tokens + 1))
-        last = first + (count - 1) * (num_tokens / count)
-        lengths = np.round(np.linspace(first, last, count)).astype(np.int64)
+        stop = first + (count - 1) * (num_tokens / count)
+        lengths = np.round(np.linspace(first, stop, count)).astype(np.int64)
         for num_masked in (lengths - 1) % num_tokens + 1:
             yield _masking_exactly(int(num_masked), num_tokens, random)
 

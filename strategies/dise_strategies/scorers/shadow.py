@@ -1,4 +1,4 @@
-"""Shadow regeneration: each token's probability as if it alone were masked, all in one pass."""
+"""Shadow regeneration: each token as if it alone were masked, all in one pass."""
 
 import numpy as np
 

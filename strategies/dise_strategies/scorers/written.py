@@ -26,7 +26,7 @@ class Written(Scorer):
     reads_end: ClassVar[bool] = False
 
     signal: Literal["logprob", "entropy", "margin"] = "logprob"
-    """What is told of each token: its log-probability, or the negative entropy or the margin of the
+    """The value of each token: its log-probability, or the negative entropy or the margin of the
     distribution that it came from."""
     aggregate: Literal["mean", "least", "sum"] = "mean"
     """The mean, the least or the sum over the tokens."""
@@ -40,11 +40,13 @@ class Written(Scorer):
         writing = sequence.own_writing()
         assert writing is not None, "a scorer that needs the writing gets texts with it"
         values = np.where(np.isnan(writing.logprobs), np.nan, self._values(writing))
-        known = np.flatnonzero(selector.select(sequence) & ~np.isnan(values))
-        if len(known) == 0:
+        positions = np.flatnonzero(selector.select(sequence) & ~np.isnan(values))
+        if len(positions) == 0:
             return Score.of_nothing()
         is_mean = (self.signal, self.aggregate) == ("logprob", "mean")
-        return Score(float(AGGREGATES[self.aggregate](values[known])), known, is_mean=is_mean)
+        return Score(
+            float(AGGREGATES[self.aggregate](values[positions])), positions, is_mean=is_mean
+        )
 
     def _values(self, writing: Writing) -> Floats:
         if self.signal == "logprob":

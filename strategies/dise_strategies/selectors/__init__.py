@@ -1,1 +1,1 @@
-"""Selectors of the positions to score. In a text without a prompt, all of it is the response."""
+"""Selectors of the positions to score. A text without a prompt is all response."""

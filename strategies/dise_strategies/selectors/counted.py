@@ -1,4 +1,4 @@
-"""Selectors of K tokens of the prompt or the response: if it has fewer, of all that it has."""
+"""Selectors of K tokens of the prompt or the response, or of all if it has fewer."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Policies that commit the candidates of highest confidence, as many as the schedule's quota."""
+"""Policies that commit the quota's number of candidates of highest confidence."""
 
 from typing import ClassVar
 

@@ -1,1 +1,1 @@
-"""Regular expressions of the JSON that is valid under a schema; the writer says which schemas."""
+"""Regular expressions of the JSON that is valid under a schema."""

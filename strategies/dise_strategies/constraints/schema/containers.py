@@ -1,4 +1,4 @@
-"""Expressions of arrays and objects. `write` gives that of a place's values, None for none."""
+"""Expressions of arrays and objects. `write` returns None for a place without values."""
 
 import re
 from collections.abc import Callable
@@ -8,8 +8,8 @@ from dise_strategies.constraints.schema.place import Place
 from dise_strategies.constraints.schema.texts import (
     Spacing,
     any_value,
-    bounded,
-    checked,
+    collect,
+    ensure_short,
     json_text,
     mapping,
 )
@@ -21,10 +21,10 @@ MAX_NESTED = 32
 
 
 def arrays(place: Place, write: Write, spacing: Spacing) -> str | None:
-    """Return the expression of arrays; behind `prefixItems` without `items` stands no other."""
+    """Return the expression of arrays. `prefixItems` without `items` allows no other items."""
     low, high = place.counts("minItems", "maxItems")
     number = len(place.read("prefixItems", list))
-    first = bounded(write(place.at("prefixItems", index)) for index in range(number))
+    first = collect(write(place.at("prefixItems", index)) for index in range(number))
     item = None if first else any_value(spacing)
     if "items" in place.schema:
         item = write(place.at("items"))
@@ -32,16 +32,16 @@ def arrays(place: Place, write: Write, spacing: Spacing) -> str | None:
         high = number if high is None else min(high, number)
     if None in first or (high is not None and low > high):
         return None
-    written = [value for value in first or [item] if value is not None]
-    return rf"\[{_items(written[:high], item, low, high, re.escape(spacing[0]))}\]"
+    items = [value for value in first or [item] if value is not None]
+    return rf"\[{_items(items[:high], item, low, high, re.escape(spacing[0]))}\]"
 
 
 def _items(first: list[str], item: str | None, low: int, high: int | None, comma: str) -> str:
-    """Return the expression of `low` to `high` items: the first ones, then any number of `item`."""
+    """Return the expression of `low` to `high` items: the first ones, then `item`."""
     text = ""
     if high is None or high > len(first):
-        most = "" if high is None else high - len(first)
-        text = f"(?:{comma}{item}){{{max(low - len(first), 0)},{most}}}"
+        maximum = "" if high is None else high - len(first)
+        text = f"(?:{comma}{item}){{{max(low - len(first), 0)},{maximum}}}"
     for index, value in reversed(list(enumerate(first))):
         text = f"{comma if index else ''}{value}{text}"
         text = text if index < low else f"(?:{text})?"
@@ -49,23 +49,23 @@ def _items(first: list[str], item: str | None, low: int, high: int | None, comma
 
 
 def objects(place: Place, write: Write, spacing: Spacing) -> str | None:
-    """Return the expression of objects: the properties in order or, without any, any keys."""
+    """Return the expression of objects: the properties in order; without any, any keys."""
     properties, required = place.read("properties", dict), place.read("required", list)
     for name in required:
         if not isinstance(name, str) or name not in properties:
-            raise place.refused(f"{name!r} is not among the properties", "required")
+            raise place.refusal(f"{name!r} is not among the properties", "required")
     if not properties:
         has_more = "additionalProperties" in place.schema
         value = write(place.at("additionalProperties")) if has_more else any_value(spacing)
         return r"\{\}" if value is None else mapping(value, spacing)
-    needed = set(required)
-    values = bounded(write(place.at("properties", name)) for name in properties)
+    names = set(required)
+    values = collect(write(place.at("properties", name)) for name in properties)
     members: list[tuple[str, bool]] = []
     for name, value in zip(properties, values, strict=True):
         if value is not None:
             key = json_text(name, spacing) + re.escape(spacing[1])
-            members.append((key + value, name in needed))
-        elif name in needed:
+            members.append((key + value, name in names))
+        elif name in names:
             return None
     return rf"\{{{_members(members, re.escape(spacing[0]))}\}}"
 
@@ -83,8 +83,10 @@ def _members(members: list[tuple[str, bool]], comma: str) -> str:
 
 
 def _some(members: list[str], comma: str) -> str:
-    """Return the expression of some members in order; each stands in it at most four times."""
+    """Return the expression of some members in order; it repeats each at most four times."""
     if len(members) > MAX_NESTED:
         starts = range(0, len(members), MAX_NESTED)
         members = [_some(members[start : start + MAX_NESTED], comma) for start in starts]
-    return reduce(lambda some, member: checked(f"(?:{some}(?:{comma}{member})?|{member})"), members)
+    return reduce(
+        lambda text, member: ensure_short(f"(?:{text}(?:{comma}{member})?|{member})"), members
+    )

@@ -1,4 +1,4 @@
-"""A place in a schema: what stands there, how it was reached, and what may be read of it."""
+"""A place in a schema: its value, how it was reached, and its keywords."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -14,14 +14,14 @@ MAX_COUNT = 1000
 
 DESCRIBING = {"title", "description", "default", "examples", "deprecated", "discriminator"}
 DESCRIBING |= {"readOnly", "writeOnly", "$schema", "$comment", "$defs"}
-"""The keywords that forbid nothing. So does `$id` at the top; below, it changes references."""
+"""Keywords that forbid nothing. `$id` is one at the top; below, it changes references."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """schema: what stands there. pointer: where. refs: the pointers that were followed to it."""
+    """schema: its value. pointer: where it is. refs: the pointers that led to it."""
 
     schema: Any
     pointer: str = ""
@@ -37,37 +37,37 @@ class Place:
 
     def inside(self, schema: Any, pointer: str, refs: tuple[str, ...]) -> Self:
         if self.depth == MAX_DEPTH:
-            raise self.refused(f"at most {MAX_DEPTH} schemas may lie in one another")
+            raise self.refusal(f"at most {MAX_DEPTH} schemas may lie in one another")
         return replace(self, schema=schema, pointer=pointer, depth=self.depth + 1, refs=refs)
 
-    def refused(self, reason: str, keyword: str | None = None) -> InputError:
+    def refusal(self, reason: str, keyword: str | None = None) -> InputError:
         """Return the error that names the place, or a keyword of it."""
-        where = self.pointer if keyword is None else f"{self.pointer}/{keyword}"
+        pointer = self.pointer if keyword is None else f"{self.pointer}/{keyword}"
         value = self.schema if keyword is None else self.schema.get(keyword)
-        return InputError(f"schema {where or '/'} = {shown(value)}: {reason}", "constraint")
+        return InputError(f"schema {pointer or '/'} = {shown(value)}: {reason}", "constraint")
 
-    def only(self, known: Collection[str], where: str) -> None:
-        """Raise InputError for a keyword that is not known and forbids something."""
-        for keyword in self.schema.keys() - DESCRIBING - set(known):
+    def only(self, keywords: Collection[str], context: str) -> None:
+        """Raise InputError for any other keyword that forbids something."""
+        for keyword in self.schema.keys() - DESCRIBING - set(keywords):
             if keyword != "$id" or self.pointer:
-                raise self.refused(f"cannot be guaranteed {where}; leave it out", keyword)
+                raise self.refusal(f"cannot be guaranteed {context}; leave it out", keyword)
 
     def read(self, keyword: str, kind: type[T]) -> T:
         """Return a keyword's value, an empty one without it."""
         value = self.schema.get(keyword, kind())
         if not isinstance(value, kind):
-            raise self.refused(f"must be of type {kind.__name__}", keyword)
+            raise self.refusal(f"must be of type {kind.__name__}", keyword)
         if isinstance(value, list | dict) and len(value) > MAX_COUNT:
-            raise self.refused(f"may hold at most {MAX_COUNT} entries", keyword)
+            raise self.refusal(f"may hold at most {MAX_COUNT} entries", keyword)
         return value
 
-    def counts(self, least: str, most: str) -> tuple[int, int | None]:
+    def counts(self, minimum: str, maximum: str) -> tuple[int, int | None]:
         """Return the values of two keywords, 0 and None without them."""
-        for keyword in {least, most} & self.schema.keys():
+        for keyword in {minimum, maximum} & self.schema.keys():
             value = self.schema[keyword]
             if type(value) is not int or not 0 <= value <= MAX_COUNT:
-                raise self.refused(f"must be a whole number from 0 to {MAX_COUNT}", keyword)
-        low, high = self.schema.get(least, 0), self.schema.get(most)
+                raise self.refusal(f"must be a whole number from 0 to {MAX_COUNT}", keyword)
+        low, high = self.schema.get(minimum, 0), self.schema.get(maximum)
         if high is not None and low > high:
-            raise self.refused(f"is less than {least}", most)
+            raise self.refusal(f"is less than {minimum}", maximum)
         return low, high

@@ -6,7 +6,7 @@ from dise_strategies.constraints.schema.place import Place
 from dise_strategies.constraints.schema.texts import CHARACTER, INTEGER, either
 
 LARGEST = 10**20 - 1
-"""The largest bound, and the largest number where there is only a lower one; the smallest alike."""
+"""The largest bound, and the largest number without one; its negative is the smallest."""
 
 _YEAR = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
 _LEAP = "(?:0[48]|[2468][048]|[13579][26])"
@@ -32,15 +32,15 @@ def strings(place: Place) -> str:
     low, high = place.counts("minLength", "maxLength")
     if "format" in place.schema:
         if not place.schema.keys().isdisjoint(("minLength", "maxLength")):
-            raise place.refused("cannot be guaranteed beside a length; leave one out", "format")
+            raise place.refusal("cannot be guaranteed beside a length; leave one out", "format")
         if (name := place.read("format", str)) not in FORMATS:
-            raise place.refused(f"can be one of {', '.join(sorted(FORMATS))}", "format")
+            raise place.refusal(f"can be one of {', '.join(sorted(FORMATS))}", "format")
         return f'"{FORMATS[name]}"'
     return f'"{CHARACTER}{{{low},{"" if high is None else high}}}"'
 
 
 def integers(place: Place) -> str | None:
-    """Return the expression of a place's whole numbers, None where the bounds leave none."""
+    """Return the expression of a place's whole numbers; None if the bounds exclude all."""
     lows = [math.ceil(bound) for bound in _bounds(place, "minimum")]
     lows += [math.floor(bound) + 1 for bound in _bounds(place, "exclusiveMinimum")]
     highs = [math.floor(bound) for bound in _bounds(place, "maximum")]
@@ -58,35 +58,36 @@ def _bounds(place: Place, keyword: str) -> list[float]:
         return []
     value = place.schema[keyword]
     if type(value) not in {int, float} or abs(value) > LARGEST:
-        raise place.refused("must be a number of at most 20 digits", keyword)
+        raise place.refusal("must be a number of at most 20 digits", keyword)
     return [value]
 
 
 def _between(low: int, high: int) -> list[str]:
-    """Return expressions of the numbers from low, 0 or more, to high, by their number of digits."""
+    """Return the expressions of the numbers low >= 0 to high, one for each length."""
     parts = []
     for length in range(len(str(low)), len(str(high)) + 1):
-        first = max(low, 10 ** (length - 1) if length > 1 else 0)
-        last = min(high, 10**length - 1)
-        if first <= last:
-            parts.append(_digits(str(first), str(last)))
+        lowest = max(low, 10 ** (length - 1) if length > 1 else 0)
+        highest = min(high, 10**length - 1)
+        if lowest <= highest:
+            parts.append(_digits(str(lowest), str(highest)))
     return parts
 
 
 def _digits(low: str, high: str) -> str:
-    """Return the expression of the texts of digits from low to high, which are of one length."""
+    """Return the expression of the digits from low to high, two texts of one length."""
     if not low:
         return ""
-    first, last, rest = int(low[0]), int(high[0]), len(low) - 1
-    if first == last:
+    lowest, highest, num_digits = int(low[0]), int(high[0]), len(low) - 1
+    if lowest == highest:
         return low[0] + _digits(low[1:], high[1:])
     parts = []
     if low[1:].strip("0"):
-        parts.append(low[0] + _digits(low[1:], "9" * rest))
-        first += 1
+        parts.append(low[0] + _digits(low[1:], "9" * num_digits))
+        lowest += 1
     if high[1:].strip("9"):
-        parts.append(high[0] + _digits("0" * rest, high[1:]))
-        last -= 1
-    if first <= last:
-        parts.append(f"[{first}-{last}]" + (f"[0-9]{{{rest}}}" if rest else ""))
+        parts.append(high[0] + _digits("0" * num_digits, high[1:]))
+        highest -= 1
+    if lowest <= highest:
+        digits = f"[0-9]{{{num_digits}}}" if num_digits else ""
+        parts.append(f"[{lowest}-{highest}]{digits}")
     return either(parts)

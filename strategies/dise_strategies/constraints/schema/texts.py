@@ -1,4 +1,4 @@
-"""Regular expressions of plain texts and JSON values, in the syntax that Rust and Python share.
+"""Regular expressions of texts and JSON values, in the syntax of both Rust and Python.
 
 An expression may stand beside another; it is put into a group before it is repeated.
 """
@@ -21,7 +21,7 @@ Spacing = tuple[str, str]
 SPACINGS = {"json": (", ", ": "), "none": (",", ":")}
 
 CHARACTER = r'(?:[^"\\\x00-\x1f\x7f-\x9f]|\\["\\/bfnrt])'
-"""One character of a string. \\u is left out: half of a pair of surrogates is no character."""
+"""One character of a string. \\u is left out: half a surrogate pair is no character."""
 
 STRING = f'"{CHARACTER}*"'
 INTEGER = "-?(?:0|[1-9][0-9]*)"
@@ -29,30 +29,32 @@ NUMBER = rf"{INTEGER}(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{{1,2}})?"
 BOOLEAN = "(?:true|false)"
 
 
-def checked(expression: str) -> str:
-    """Return the expression. Raises InputError for one that is too long."""
-    if len(expression) > MAX_EXPRESSION:
-        raise _too_long()
+def ensure_short(expression: str) -> str:
+    """Return the expression. Raises InputError if it is too long."""
+    _check_length(len(expression))
     return expression
 
 
-def bounded(parts: Iterable[S]) -> list[S]:
+def collect(parts: Iterable[S]) -> list[S]:
     """Return the parts of one expression. Raises InputError as soon as they are too long, so that
     no more of them are written.
     """
-    kept: list[S] = []
-    size = 0
+    collected: list[S] = []
+    length = 0
     for part in parts:
-        kept.append(part)
-        size += 0 if part is None else len(part)
-        if size > MAX_EXPRESSION:
-            raise _too_long()
-    return kept
+        collected.append(part)
+        length += 0 if part is None else len(part)
+        _check_length(length)
+    return collected
 
 
-def _too_long() -> InputError:
-    needed = f"a regular expression of more than {MAX_EXPRESSION} characters"
-    return InputError(f"the constraint needs {needed}; allow less", "constraint")
+def _check_length(length: int) -> None:
+    if length > MAX_EXPRESSION:
+        raise InputError(
+            f"the constraint needs a regular expression of more than {MAX_EXPRESSION} characters; "
+            "allow less",
+            "constraint",
+        )
 
 
 def json_text(value: object, spacing: Spacing = SPACINGS["json"]) -> str:
@@ -62,12 +64,12 @@ def json_text(value: object, spacing: Spacing = SPACINGS["json"]) -> str:
 
 def either(expressions: Iterable[str]) -> str:
     """Return the expression of what any of the expressions allows."""
-    first, *others = expressions
-    return f"(?:{'|'.join((first, *others))})" if others else first
+    first, *further = expressions
+    return f"(?:{'|'.join((first, *further))})" if further else first
 
 
 def any_value(spacing: Spacing, levels: int = 2) -> str:
-    """Return the expression of any value with at most so many levels of lists and objects."""
+    """Return the expression of any value, at most so many lists and objects deep."""
     values = [STRING, NUMBER, BOOLEAN, "null"]
     if levels:
         item = any_value(spacing, levels - 1)

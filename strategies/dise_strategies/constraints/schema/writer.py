@@ -17,9 +17,9 @@ from dise_strategies.constraints.schema.texts import (
     NUMBER,
     Spacing,
     any_value,
-    bounded,
-    checked,
+    collect,
     either,
+    ensure_short,
     json_text,
 )
 
@@ -50,16 +50,18 @@ def expression_of(schema: Record | bool | str, spacing: Spacing, max_depth: int 
     valid JSON is written: properties stand in declared order and no others beside them, exponents
     are short, and no text has \\u.
     """
-    top = Place(_parsed(schema))
+    top = Place(_parse(schema))
     expression = _Writer(top, spacing, max_depth).write(top)
     if expression is None:
-        problem = "no JSON can be written for the schema: what it requires is false, out of bounds"
-        advice = f"or leads into itself more than max_depth={max_depth} times"
-        raise InputError(f"{problem}, {advice}", "constraint")
+        raise InputError(
+            "no JSON can be written for the schema: what it requires is false, out of bounds, "
+            f"or leads into itself more than max_depth={max_depth} times",
+            "constraint",
+        )
     return expression
 
 
-def _parsed(schema: Record | bool | str) -> Record | bool:
+def _parse(schema: Record | bool | str) -> Record | bool:
     try:
         text = schema if isinstance(schema, str) else json.dumps(schema, ensure_ascii=False)
         root: Record | bool = json.loads(text) if len(text) <= MAX_SCHEMA else {}
@@ -67,8 +69,11 @@ def _parsed(schema: Record | bool | str) -> Record | bool:
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"the schema is no JSON: {error}", "constraint") from None
     if len(text) > MAX_SCHEMA or is_deeper(root, MAX_NESTED):
-        most = f"{MAX_SCHEMA} characters and {MAX_NESTED} levels of lists and objects"
-        raise InputError(f"the schema may have at most {most}", "constraint")
+        raise InputError(
+            f"the schema may have at most {MAX_SCHEMA} characters and {MAX_NESTED} levels of "
+            "lists and objects",
+            "constraint",
+        )
     return root
 
 
@@ -91,11 +96,11 @@ class _Writer:
         """Return the expression of a place's values, None where there are none."""
         self.num_parts += 1
         if self.num_parts > MAX_PARTS:
-            raise place.refused(f"references lead to more than {MAX_PARTS} schemas")
+            raise place.refusal(f"references lead to more than {MAX_PARTS} schemas")
         if isinstance(place.schema, bool):
             return any_value(self.spacing) if place.schema else None
         if not isinstance(place.schema, dict):
-            raise place.refused("a schema is an object, true or false")
+            raise place.refusal("a schema is an object, true or false")
         keyword = next((keyword for keyword in ALONE if keyword in place.schema), None)
         if keyword is not None:
             place.only({keyword, *ALONE[keyword]}, f"beside {keyword!r}")
@@ -105,13 +110,13 @@ class _Writer:
                 is_cut = target.refs.count(target.pointer) > self.max_depth
                 expressions = [] if is_cut else [self.write(target)]
             case "anyOf" | "oneOf":
-                expressions = bounded(map(self.write, self._branches(place, keyword)))
+                expressions = collect(map(self.write, self._branches(place, keyword)))
             case "const" | "enum":
                 expressions = self._constants(place, keyword)
             case _:
                 expressions = self._typed(place)
-        written = [expression for expression in expressions if expression is not None]
-        return checked(either(written)) if written else None
+        possible = [expression for expression in expressions if expression is not None]
+        return ensure_short(either(possible)) if possible else None
 
     def _target(self, place: Place) -> Place:
         """Return the place that a place refers to, itself if it refers to none."""
@@ -119,17 +124,20 @@ class _Writer:
             return place
         target = self.targets.get(unquote(place.read("$ref", str)))
         if target is None:
-            raise place.refused("can be '#' or '#/$defs/NAME' of those there are", "$ref")
+            raise place.refusal("can be '#' or '#/$defs/NAME' of those there are", "$ref")
         return place.inside(target.schema, target.pointer, (*place.refs, target.pointer))
 
     def _branches(self, place: Place, keyword: str) -> list[Place]:
         number = len(place.read(keyword, list))
         if not number:
-            raise place.refused("must hold a schema", keyword)
+            raise place.refusal("must hold a schema", keyword)
         branches = [place.at(keyword, index) for index in range(number)]
         if keyword == "oneOf" and not _differ([self._target(branch) for branch in branches]):
-            told = "its schemas must be objects that require one property whose const differs"
-            raise place.refused(f"{told}; otherwise use anyOf", keyword)
+            raise place.refusal(
+                "its schemas must be objects that require one property whose const differs; "
+                "otherwise use anyOf",
+                keyword,
+            )
         return branches
 
     def _constants(self, place: Place, keyword: str) -> list[str | None]:
@@ -140,8 +148,8 @@ class _Writer:
 
     def _typed(self, place: Place) -> list[str | None]:
         types = _types(place)
-        known = {"type"}.union(*(KEYWORDS[name] for name in types))
-        place.only(known, f"for {' or '.join(types) or 'any type'}")
+        keywords = {"type"}.union(*(KEYWORDS[name] for name in types))
+        place.only(keywords, f"for {' or '.join(types) or 'any type'}")
         return [self._of(place, name) for name in types] or [any_value(self.spacing)]
 
     def _of(self, place: Place, name: str) -> str | None:
@@ -158,15 +166,15 @@ class _Writer:
 
 
 def _types(place: Place) -> list[str]:
-    """Return the types that a place names; where it names none, those that its keywords are of.
-    Whole numbers go without saying beside "number", whose bounds could not be kept.
+    """Return the types that a place names; where it names none, the types of its keywords.
+    "number" includes "integer", whose bounds could not be kept beside it.
     """
     if "type" not in place.schema:
         return [name for name in KEYWORDS if KEYWORDS[name] & place.schema.keys()]
-    named = place.schema["type"]
-    types = named if isinstance(named, list) else [named]
+    names = place.schema["type"]
+    types = names if isinstance(names, list) else [names]
     if not types or not all(isinstance(name, str) and name in KEYWORDS for name in types):
-        raise place.refused(f"can be one or several of {', '.join(KEYWORDS)}", "type")
+        raise place.refusal(f"can be one or several of {', '.join(KEYWORDS)}", "type")
     hidden = {"integer"} if "number" in types else set()
     return [name for name in dict.fromkeys(types) if name not in hidden]
 
@@ -178,16 +186,15 @@ def _differ(branches: Sequence[Place]) -> bool:
     tags = {branch.pointer: _tags(branch.schema) for branch in branches}
     if len(tags) < len(branches):
         return False
-    first, *others = tags.values()
-    shared = set(first).intersection(*others)
-    return any(len({found[name] for found in tags.values()}) == len(tags) for name in shared)
+    shared = set.intersection(*(set(texts) for texts in tags.values()))
+    return any(len({texts[name] for texts in tags.values()}) == len(tags) for name in shared)
 
 
 def _tags(schema: Any) -> dict[str, str]:
     """Return the one text that each required property of objects may be, if it is one."""
     match schema:
         case {"type": "object", "properties": {**properties}, "required": [*required]}:
-            needed = {name for name in required if isinstance(name, str)} & properties.keys()
-            found = ((k, v.get("const")) for k, v in properties.items() if isinstance(v, dict))
-            return {name: text for name, text in found if name in needed and isinstance(text, str)}
+            names = {name for name in required if isinstance(name, str)} & properties.keys()
+            texts = ((k, v.get("const")) for k, v in properties.items() if isinstance(v, dict))
+            return {name: text for name, text in texts if name in names and isinstance(text, str)}
     return {}
