@@ -1,4 +1,4 @@
-"""A calibration of decisions: probabilities of being right, thresholds to abstain, answer sets."""
+"""A calibration of decisions: probabilities of being right, thresholds, answer sets."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from dise_decide.questions import MAX_LEVELS, AnyQuestion, Question, ScoreQuesti
 
 Q = TypeVar("Q", bound=Question)
 
-MOST_ODDS = 50.0
-"""Log-odds beyond these are taken as these."""
+MAX_ODDS = 50.0
+"""Log-odds are clipped to ± this."""
 
 
 class Temperature(CalibrationPart):
@@ -72,10 +72,10 @@ def tails_of(shares: Floats) -> Floats:
 
 
 def log_odds(shares: Floats) -> Floats:
-    """Return the log-odds of each P(level >= k), within MOST_ODDS."""
+    """Return the log-odds of each P(level >= k), within MAX_ODDS."""
     with np.errstate(divide="ignore"):
         odds: Floats = np.log(tails_of(shares)) - np.log(np.cumsum(shares[:, :-1], axis=1))
-    return np.clip(odds, -MOST_ODDS, MOST_ODDS)
+    return np.clip(odds, -MAX_ODDS, MAX_ODDS)
 
 
 class Coverage(CalibrationPart):
@@ -107,7 +107,7 @@ class QuestionFit(CalibrationPart):
     sets: Coverage | None = None
 
     def calibrated(self, question: Question, raw: Finding) -> Finding:
-        """Return what was fitted makes of the model's own finding."""
+        """Return the model's own finding, calibrated."""
         [shares], [confidence] = mapped(self.map, np.array([raw.shares]))
         members = self._members(question, shares)
         is_below = None if self.threshold is None else bool(confidence < self.threshold.score)
@@ -146,40 +146,41 @@ class DecisionCalibration(CalibrationFile):
         return self
 
     def applied(self, params: DecisionParams) -> DecisionParams:
-        """Return its own params. Raises InputError for params that say anything else, but for what
-        stands for an uncalibrated confidence.
+        """Return its own params. Raises InputError for params that set anything else; how an
+        uncalibrated confidence is measured does not matter.
         """
-        given = params.model_dump(exclude_unset=True, exclude={"confidence"})
-        for name, value in given.items():
-            if value != (own := getattr(self.params, name)):
-                raise InputError(f"the calibration is for {name} {own!r}, not {value!r}", name)
+        settings = params.model_dump(exclude_unset=True, exclude={"confidence"})
+        for name, value in settings.items():
+            if value != (fitted := getattr(self.params, name)):
+                raise InputError(f"the calibration is for {name} {fitted!r}, not {value!r}", name)
         return self.params
 
     def check_chat(self, chat: bool) -> None:
         """Raise InputError for inputs in the chat template if these were not, and conversely."""
         if chat != self.chat:
-            asked = [
-                f"inputs {'in' if it else 'without'} the chat template" for it in (self.chat, chat)
-            ]
-            raise InputError(f"the calibration is for {asked[0]}, not for {asked[1]}", "chat")
+            raise InputError(
+                f"the calibration is for inputs {'in' if self.chat else 'without'} the chat "
+                f"template, not for inputs {'in' if chat else 'without'} the chat template",
+                "chat",
+            )
 
     def fit_of(self, question: Question) -> QuestionFit:
-        """Return what was fitted on a question of this name, else of its type. Raises InputError,
-        with both sides, where that was another question, or nothing.
+        """Return the fit for a question of this name, else of its type. Raises InputError if there
+        is none, or if it was made for another question; the error shows both.
         """
         fit = None if question.name is None else self.names.get(question.name)
         if fit is None and (fit := self.types.get(question.type)) is None:
-            known = [*map(repr, self.names), *(f"any {name}" for name in self.types)]
+            names = [*map(repr, self.names), *(f"any {name}" for name in self.types)]
             raise InputError(
-                f"the calibration is for {', '.join(known)}, not for a {question.type} named "
+                f"the calibration is for {', '.join(names)}, not for a {question.type} named "
                 f"{question.name!r:.80}",
                 "questions",
             )
-        asked = nameless(question)
-        if fit.question not in (None, asked):
-            was, now = (one.model_dump_json(exclude_defaults=True) for one in (fit.question, asked))
+        if fit.question not in (None, plain := nameless(question)):
             raise InputError(
-                f"the calibration's question {question.name!r:.80} is {was:.300}, not {now:.300}",
+                f"the calibration's question {question.name!r:.80} is "
+                f"{fit.question.model_dump_json(exclude_defaults=True):.300}, not "
+                f"{plain.model_dump_json(exclude_defaults=True):.300}",
                 "questions",
             )
         kind = Temperature if question.type == "choice" else Tails
@@ -195,9 +196,9 @@ class DecisionCalibration(CalibrationFile):
         return fit
 
     def calibrated(self, question: Question, raw: Finding) -> Finding:
-        """Return what it makes of the model's own finding on a question."""
-        told = {"confidence": "calibrated", "calibration": self.digest}
-        diagnostics = raw.diagnostics.model_copy(update=told)
+        """Return the model's own finding on a question, calibrated."""
+        origin = {"confidence": "calibrated", "calibration": self.digest}
+        diagnostics = raw.diagnostics.model_copy(update=origin)
         return self.fit_of(question).calibrated(question, raw._replace(diagnostics=diagnostics))
 
 

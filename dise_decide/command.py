@@ -81,7 +81,7 @@ def decide(
     asking = _Asking(questions, parts.shared["chat"], calibration)
     if files is not None:
         params = params if calibration is None else calibration.applied(params)
-        return answer_file(parts, params, asking.answered, asking.facts)
+        return answer_file(parts, params, asking.answer, asking.facts)
     texts, llm = given_texts(texts or []), opened(parts.models, parts.engine)
     job = decisions(llm.planner, texts, questions, params, asking.chat, calibration)
     outputs = llm.do(job)
@@ -94,23 +94,23 @@ def decide(
 
 @dataclass(frozen=True)
 class _Asking:
-    """What the lines of a file are asked. questions: those of lines that have none."""
+    """How the lines of a file are asked. questions: for lines that have none."""
 
     questions: Sequence[Question]
     chat: bool | None
     calibration: DecisionCalibration | None
 
     def facts(self, llm: LLM) -> JsonFields:
-        """Return what all answers depend on. Raises InputError for another model's calibration."""
+        """Return what all answers depend on. Refuses another model's calibration."""
         if self.calibration is not None:
             self.calibration.check_model(llm.predictor)
         digest = None if self.calibration is None else self.calibration.digest
-        return {"calibration": digest, "questions": _told(self.questions)}
+        return {"calibration": digest, "questions": _records(self.questions)}
 
-    def answered(
+    def answer(
         self, planner: Planner, line: JsonFields, params: DecisionParams
     ) -> Plan[DecisionOutput]:
-        """Return a plan of a line's answers, with what a calibration must know of the asking."""
+        """Return a plan of a line's answers, with how they were asked, for a calibration."""
         from dise_core import InputError
         from dise_core.scoring.calibration import fingerprint
         from dise_decide.deciding import decision, is_chat
@@ -118,41 +118,42 @@ class _Asking:
 
         if not isinstance(subject := line.get("input"), str | list):
             raise InputError('needs "input", a text or a list of messages', "input")
-        own = line.get("questions")
-        if own is None and not self.questions:
+        listed = line.get("questions")
+        if listed is None and not self.questions:
             raise InputError('needs "questions"; or give some as options', "questions")
-        questions = self.questions if own is None else check_questions(own)
-        asked = {
-            "questions": _told(questions) if own is None else own,
+        questions = self.questions if listed is None else check_questions(listed)
+        context = {
+            "questions": _records(questions) if listed is None else listed,
             "params": params.model_dump(mode="json"),
             "tokenizer": fingerprint(planner.predictor),
             "chat": is_chat(planner.predictor, subject, self.chat),
         }
         how = params, self.chat, self.calibration
-        return replace((yield from decision(planner, subject, questions, *how)), asked=asked)
+        output = yield from decision(planner, subject, questions, *how)
+        return replace(output, asked=context)
 
 
-def _told(questions: Sequence[Question]) -> list[Record]:
+def _records(questions: Sequence[Question]) -> list[Record]:
     return [question.model_dump(mode="json") for question in questions]
 
 
-def _questions(given: Fields) -> Sequence[Question]:
+def _questions(fields: Fields) -> Sequence[Question]:
     from dise_app.files.texts import json_file
     from dise_core import InputError
     from dise_decide.questions import check_questions
 
-    asked: list[object] = []
-    asked += [{"type": "predicate", "instructions": text} for text in given["yes_no"] or []]
+    questions: list[object] = []
+    questions += [{"type": "predicate", "instructions": text} for text in fields["yes_no"] or []]
     for option, kind, field in (("choice", "choice", "choices"), ("scale", "score", "levels")):
-        for text in given[option] or []:
+        for text in fields[option] or []:
             question, equals, labels = text.rpartition("=")
             if not equals or not question.strip():
                 raise InputError(f"--{option} is written QUESTION=A,B,..., not {text!r:.80}")
-            listed = [label.strip() for label in labels.split(",")]
-            asked.append({"type": kind, "instructions": question, field: listed})
-    if given["questions"] is not None:
-        asked += check_questions(json_file(given["questions"]))
-    return check_questions(asked) if asked else []
+            answers = [label.strip() for label in labels.split(",")]
+            questions.append({"type": kind, "instructions": question, field: answers})
+    if fields["questions"] is not None:
+        questions += check_questions(json_file(fields["questions"]))
+    return check_questions(questions) if questions else []
 
 
 def _show(text: str, questions: Sequence[Question], output: DecisionOutput) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -21,9 +22,9 @@ from dise_decide.calibration import DecisionCalibration
 from dise_decide.outputs import DecisionOutput, doubts
 from dise_decide.params import DecisionParams
 from dise_decide.questions import Question, check_questions
-from dise_decide.readings import asked_texts, combined
+from dise_decide.readings import asked_texts, combine
 from dise_decide.slot_reads import read_slots
-from dise_decide.slots import Asked, SlotText, Subject, bounded, joined, leads, with_questions
+from dise_decide.slots import ShownQuestion, SlotText, Subject, collect, join, leads, with_questions
 
 
 def decision(
@@ -52,7 +53,7 @@ def decision(
     info = planner.predictor.info
     readings, cost = yield from count_cost(read_slots(texts, info))
     slots = iter(readings)
-    findings = [(question, combined(question, params, slots)) for question in checked]
+    findings = [(question, combine(question, params, slots)) for question in checked]
     if calibration is not None:
         findings = [(question, calibration.calibrated(question, raw)) for question, raw in findings]
     answers = tuple(question.answer(finding) for question, finding in findings)
@@ -87,9 +88,7 @@ class Asking:
         return self.prompts.predictor.info
 
     def check(self, subject: Subject, questions: Sequence[Question]) -> None:
-        """Raise InputError for an empty input, a model without slots, and a layout that asks
-        nothing.
-        """
+        """Raise InputError for an empty input, a model without slots, and empty instructions."""
         if not isinstance(subject, str):
             check_messages(subject)
         else:
@@ -105,47 +104,48 @@ class Asking:
     def texts(
         self, subject: Subject, questions: Sequence[Question]
     ) -> tuple[list[SlotText], str | None]:
-        """Return the texts that ask the questions, and why there are several where one was wanted:
-        then each question has its own.
+        """Return the texts that ask the questions. With joint, also why they are several if one
+        text cannot hold them all.
         """
-        asked = (one for question in questions for one in asked_texts(question, self.params))
+        wordings = chain.from_iterable(asked_texts(q, self.params) for q in questions)
         if not self.params.joint or len(questions) == 1:
-            return bounded(self._text(subject, [one]) for one in asked), None
-        together = self._together(subject, every := list(asked))
+            return collect(self._text(subject, [question]) for question in wordings), None
+        together = self._together(subject, menus := list(wordings))
         if isinstance(together, SlotText):
-            return bounded([together]), None
+            return collect([together]), None
         apart = f"joint: each question was asked in a text of its own, because {together}"
-        return bounded(self._text(subject, [one]) for one in every), apart
+        return collect(self._text(subject, [question]) for question in menus), apart
 
-    def _together(self, subject: Subject, asked: Sequence[Asked]) -> SlotText | str:
+    def _together(self, subject: Subject, questions: Sequence[ShownQuestion]) -> SlotText | str:
         """Return one text with all questions, or why they cannot share one."""
         info, block = self._info, self._info.block_length
         if info.is_autoregressive:
             return f"{info.name!r} is auto-regressive: a later answer would depend on earlier ones"
         try:
-            text = self._text(subject, asked)
+            text = self._text(subject, questions)
         except TooLongError as error:
             return str(error)
         if block is not None and text.slots[0].start // block != (text.stop - 1) // block:
             return f"their slots lie in several blocks of {block} tokens"
         return text
 
-    def _text(self, subject: Subject, asked: Sequence[Asked]) -> SlotText:
+    def _text(self, subject: Subject, questions: Sequence[ShownQuestion]) -> SlotText:
         """Return one text that asks all of it. Raises InputError for a mask outside the slots,
         TooLongError for a text that the model does not take.
         """
         is_cloze, info = self.params.layout == "cloze", self._info
-        texts = [one.instructions for one in asked] if is_cloze else leads(len(asked))
-        before = self._context(subject if is_cloze else with_questions(subject, asked))
+        texts = [question.instructions for question in questions]
+        texts = texts if is_cloze else leads(len(questions))
+        before = self._context(subject if is_cloze else with_questions(subject, questions))
         parts = [self.prompts.encode(text) if text else before[:0] for text in texts]
         parts[0] = np.concatenate([before, parts[0]])
-        text = joined(parts, asked, self.prompts.predictor, "" if is_cloze else " ")
+        text = join(parts, questions, self.prompts.predictor, "" if is_cloze else " ")
         if (text.ids == info.special.mask_id).sum() > text.num_masks:
             raise InputError("the input holds the mask token; it must be finished text", "input")
         if text.stop > info.max_length:
-            several = len(asked) > 1
+            several = len(questions) > 1
             raise TooLongError(
-                f"{len(asked)} question{'s' * several} with the input and "
+                f"{len(questions)} question{'s' * several} with the input and "
                 f"{'slots' if several else 'a slot'} of {text.num_slot_tokens} tokens take "
                 f"{text.stop} tokens, more than the model's limit of {info.max_length}",
                 "questions",

@@ -25,7 +25,7 @@ from dise_core.records import JsonFields, Record
 from dise_decide.params import ConfidenceName, ReadingName
 
 LOW_MASS = 0.1
-"""A label mass below this is told as a warning."""
+"""A label mass below this makes a warning."""
 
 
 class _Frozen(BaseModel):
@@ -81,7 +81,7 @@ class AnswerSet(_Frozen):
 
 class Finding(NamedTuple):
     """What is found of a question's options. shares: the probability of each, in order; confidence:
-    in the likeliest; the rest is told with the answer, as it is.
+    in the likeliest; details: what an answer repeats as it is.
     """
 
     shares: Sequence[float]
@@ -91,7 +91,7 @@ class Finding(NamedTuple):
     answer_set: AnswerSet | None = None
 
     @property
-    def told(self) -> Record:
+    def details(self) -> Record:
         return {name: getattr(self, name) for name in ("diagnostics", "abstained", "answer_set")}
 
 

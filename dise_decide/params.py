@@ -51,16 +51,15 @@ class DecisionParams(Params):
         return self
 
     def over(self, defaults: DecisionParams) -> DecisionParams:
-        """Return what is set here, and what the defaults set of the rest that goes with it."""
+        """Return these settings, and the defaults that go with them."""
         fields = DecisionParams.model_fields
-        own = self.model_dump(include={*fields}, exclude_unset=True)
-        gone = {
-            other
-            for name, value in own.items()
-            for other in replaced(DecisionParams, name, value != fields[name].default)
+        settings = self.model_dump(include={*fields}, exclude_unset=True)
+        dropped = {
+            option
+            for name, value in settings.items()
+            for option in replaced(DecisionParams, name, value != fields[name].default)
         }
-        others = defaults.model_dump(exclude_unset=True, exclude=gone)
-        return DecisionParams(**others | own)
+        return DecisionParams(**defaults.model_dump(exclude_unset=True, exclude=dropped) | settings)
 
 
 class ServedDecisions(Params):

@@ -94,11 +94,11 @@ class Question(Params):
 
     @abstractmethod
     def answer(self, finding: Finding) -> Answer:
-        """Return the answer that tells of a finding on its options."""
+        """Return the answer with a finding on its options."""
 
 
 class PredicateQuestion(Question):
-    """Is it so? `yes` and `no` are what the model writes: a text alone, or with when it applies."""
+    """Is it so? `yes` and `no` are what the model writes, and maybe when each applies."""
 
     type: Literal["predicate"] = "predicate"
     yes: AnOption = Option(label="yes")
@@ -125,7 +125,7 @@ class PredicateQuestion(Question):
 
     def answer(self, finding: Finding) -> PredicateAnswer:
         probability = finding.shares[0]
-        return PredicateAnswer(name=self.name, probability=probability, **finding.told)
+        return PredicateAnswer(name=self.name, probability=probability, **finding.details)
 
 
 class ChoiceQuestion(Question):
@@ -162,7 +162,7 @@ class ChoiceQuestion(Question):
             choice=max(pairs, key=lambda pair: pair[1])[0],
             confidence=finding.confidence,
             probabilities=tuple(ChoiceProbability(value=v, probability=p) for v, p in pairs),
-            **finding.told,
+            **finding.details,
         )
 
 
@@ -197,7 +197,7 @@ class ScoreQuestion(Question):
                 LevelProbability(value=value, label=label, probability=share)
                 for value, label, share in levels
             ),
-            **finding.told,
+            **finding.details,
         )
 
 
@@ -211,8 +211,8 @@ _QUESTIONS: TypeAdapter[list[AnyQuestion]] = TypeAdapter(
 
 
 def check_questions(questions: object) -> Sequence[Question]:
-    """Return the questions, which may be JSON. Raises InputError for none, for too many, for what
-    is no question, and for a name that is given twice.
+    """Return the questions, which may be JSON. Raises InputError for none, for too many, for
+    invalid ones, and for two of one name.
     """
     try:
         checked = _QUESTIONS.validate_python(questions)

@@ -17,7 +17,7 @@ from dise_decide.outputs import Diagnostics, Finding
 from dise_decide.params import DecisionParams
 from dise_decide.questions import Choice, Option, PredicateQuestion, Question, ScoreQuestion
 from dise_decide.slot_reads import SlotReading
-from dise_decide.slots import Asked, ShownAnswer
+from dise_decide.slots import ShownAnswer, ShownQuestion
 
 YES_NO, TRUE_FALSE = ("yes", "no"), ("true", "false")
 
@@ -29,22 +29,22 @@ Side = tuple[str | None, tuple[int, ...]]
 """When yes, or no, applies, and the options for which it speaks."""
 
 
-def asked_texts(question: Question, params: DecisionParams) -> Iterator[Asked]:
+def asked_texts(question: Question, params: DecisionParams) -> Iterator[ShownQuestion]:
     """Yield the texts that ask a question."""
     is_cyclic = params.orders == "cyclic"
     if params.reading == "menu":
         yield from _menus(question, is_cyclic)
         return
     for claim, negation, yes, no in _claims(question):
-        both = [(claim, yes, no), (negation, no, yes)]
-        for text, yes_side, no_side in both if params.reading == "each-negated" else both[:1]:
+        claims = [(claim, yes, no), (negation, no, yes)]
+        for text, yes_side, no_side in claims if params.reading == "each-negated" else claims[:1]:
             answers = ShownAnswer("yes", *yes_side), ShownAnswer("no", *no_side)
-            yield Asked(text, answers)
+            yield ShownQuestion(text, answers)
             if is_cyclic:
-                yield Asked(text, answers[::-1])
+                yield ShownQuestion(text, answers[::-1])
 
 
-def _menus(question: Question, is_cyclic: bool) -> Iterator[Asked]:
+def _menus(question: Question, is_cyclic: bool) -> Iterator[ShownQuestion]:
     """Yield the question with its options in a canonical order, whatever order they came in; if
     cyclic, in each rotation of it. A scale keeps its order, upwards and downwards.
     """
@@ -56,48 +56,48 @@ def _menus(question: Question, is_cyclic: bool) -> Iterator[Asked]:
         order = list(_polar(question) or order)
         orders = [order[start:] + order[:start] for start in range(len(order))]
     answers = [ShownAnswer(o.label, _note(o), (index,)) for index, o in enumerate(options)]
-    for shown in orders if is_cyclic else orders[:1]:
-        yield Asked(question.instructions, tuple(answers[index] for index in shown))
+    for indices in orders if is_cyclic else orders[:1]:
+        yield ShownQuestion(question.instructions, tuple(answers[index] for index in indices))
 
 
 def _claims(question: Question) -> Iterator[tuple[str, str, Side, Side]]:
-    """Yield what is to be answered with yes or no, its negation, and what yes and no are to the
-    former: the question itself where its options are these, else of each option that shows another
-    text whether it is the answer.
+    """Yield claims to be answered with yes or no, their negations, and what yes and no to the
+    claim say of the options: the question itself if its options are yes and no, else for each
+    text that options show, whether that is the answer.
     """
     text, polar = question.instructions, _polar(question)
     if polar is not None:
         is_predicate = isinstance(question, PredicateQuestion)
-        notes = (_meaning(o) if is_predicate else None for o in question.options)
+        notes = (_side_note(o) if is_predicate else None for o in question.options)
         yes, no = ((note, (index,)) for note, index in zip(notes, polar, strict=True))
         yield text, IS_NO.format(question=text), yes, no
         return
     sharing = dict[str, tuple[int, ...]]()
     for index, option in enumerate(question.options):
-        shown = _shown(option)
-        sharing[shown] = (*sharing.get(shown, ()), index)
-    for shown, its in sharing.items():
-        claim, negation = (form.format(question=text, option=shown) for form in (CORRECT, WRONG))
-        yield claim, negation, (None, its), (None, ())
+        meaning = _meaning(option)
+        sharing[meaning] = (*sharing.get(meaning, ()), index)
+    for meaning, indices in sharing.items():
+        claim, negation = (form.format(question=text, option=meaning) for form in (CORRECT, WRONG))
+        yield claim, negation, (None, indices), (None, ())
 
 
 def _polar(question: Question) -> tuple[int, int] | None:
     """Return which of two options stands for yes and which for no, if the question is that."""
     if isinstance(question, PredicateQuestion):
         return 0, 1
-    shown = [_shown(option).casefold() for option in question.options]
+    meanings = [_meaning(option).casefold() for option in question.options]
     for yes, no in (YES_NO, TRUE_FALSE):
-        if sorted(shown) == sorted((yes, no)):
-            return shown.index(yes), shown.index(no)
+        if sorted(meanings) == sorted((yes, no)):
+            return meanings.index(yes), meanings.index(no)
     return None
 
 
-def _shown(option: Option | Choice) -> str:
-    """Return what tells a reader of the option: when it applies, or its label."""
+def _meaning(option: Option | Choice) -> str:
+    """Return when the option applies, or else its label."""
     return option.description or option.label
 
 
-def _meaning(option: Option | Choice) -> str | None:
+def _side_note(option: Option | Choice) -> str | None:
     """Return when a predicate's side applies, where "yes" or "no" stands in place of its label."""
     is_plain = option.label.casefold() in {*YES_NO, *TRUE_FALSE}
     return option.description or (None if is_plain else option.label)
@@ -109,9 +109,9 @@ def _note(option: Option | Choice) -> str | None:
     return None if note is None or note.casefold() == option.label.casefold() else note
 
 
-def combined(question: Question, params: DecisionParams, slots: Iterator[SlotReading]) -> Finding:
-    """Return the probabilities of a question's options, all alike where none has any support, and
-    what stands behind them. slots: what is known of those of its texts, the next ones.
+def combine(question: Question, params: DecisionParams, slots: Iterator[SlotReading]) -> Finding:
+    """Return the probabilities of a question's options, and their diagnostics. Without any support
+    they are equal. slots: the next readings are those of its texts.
     """
     texts, size = list(asked_texts(question, params)), len(question.options)
     readings = list(islice(slots, len(texts)))

@@ -102,16 +102,16 @@ def _text_of(parts: Sequence[TextPart | JsonPart]) -> str:
 
 
 def _few_options(questions: object) -> object:
-    """Return questions as they came. Refuses more options than MAX_OPTIONS before any is built."""
-    its = not_larger(questions, MAX_QUESTIONS)
-    listed = [*its.values()] if isinstance(its, dict) else its
-    if isinstance(listed, list):
-        dicts = [one for one in listed[:MAX_QUESTIONS] if isinstance(one, dict)]
-        given = (one.get(name) for one in dicts for name in ("choices", "levels", "criteria"))
-        count = sum(len(options) for options in given if isinstance(options, list | dict))
+    """Return the questions. Refuses more than MAX_OPTIONS options before any is built."""
+    questions = not_larger(questions, MAX_QUESTIONS)
+    items = [*questions.values()] if isinstance(questions, dict) else questions
+    if isinstance(items, list):
+        dicts = [item for item in items[:MAX_QUESTIONS] if isinstance(item, dict)]
+        lists = (item.get(name) for item in dicts for name in ("choices", "levels", "criteria"))
+        count = sum(len(options) for options in lists if isinstance(options, list | dict))
         if count > MAX_OPTIONS:
             raise ValueError(f"they have {count} options in all, more than {MAX_OPTIONS}")
-    return its
+    return questions
 
 
 TypedQuestion = Annotated[AnyQuestion, BeforeValidator(_with_text)]
@@ -179,10 +179,10 @@ class NoulQuestion(NamedQuestion):
     criteria: NoulCriteria | None = None
 
     def question(self, name: str) -> PredicateQuestion:
-        told = self.criteria or NoulCriteria()
+        criteria = self.criteria or NoulCriteria()
         yes, no = (
             Option(label=label, description=note)
-            for label, note in (("yes", told.true), ("no", told.false))
+            for label, note in (("yes", criteria.true), ("no", criteria.false))
         )
         return PredicateQuestion(name=name, instructions=self.text, yes=yes, no=no)
 
@@ -193,7 +193,7 @@ class NamedChoices(NamedQuestion):
     default = "Which choice best fits the input?"
     type: Literal["choice"]
     criteria: Annotated[
-        dict[str, Note], BeforeValidator(lambda given: not_larger(given, MAX_CHOICES))
+        dict[str, Note], BeforeValidator(lambda criteria: not_larger(criteria, MAX_CHOICES))
     ] = Field(min_length=2)
 
     def question(self, name: str) -> ChoiceQuestion:
@@ -234,15 +234,15 @@ class SystemOneRequest(DecisionParams):
         return [question.question(name) for name, question in self.questions.items()]
 
 
-def _named(named: Named, answer: Answer) -> Record:
-    """Return an answer as System One tells it."""
+def _systemone_answer(question: Named, answer: Answer) -> Record:
+    """Return an answer in System One's format."""
     record = answer.model_dump(mode="json", exclude={"name", "diagnostics", "probability"})
     if isinstance(answer, PredicateAnswer):
         return record | {"type": "noul", "noul": answer.probability}
     shares = {str(share.value): share.probability for share in answer.probabilities}
     record["probabilities"] = shares
-    if isinstance(named, DescribedLevels):
-        record["legend"] = {str(level): note for level, note in enumerate(named.criteria)}
+    if isinstance(question, DescribedLevels):
+        record["legend"] = {str(level): note for level, note in enumerate(question.criteria)}
     return record
 
 
@@ -250,7 +250,9 @@ def openai_body(output: DecisionOutput) -> Record:
     """Return the answer to POST /v1/decisions."""
     usage = output.usage
     return {
-        "answers": [one.model_dump(mode="json", exclude={"diagnostics"}) for one in output.answers],
+        "answers": [
+            answer.model_dump(mode="json", exclude={"diagnostics"}) for answer in output.answers
+        ],
         "usage": {
             "input_tokens": usage.prompt_tokens,
             "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
@@ -266,7 +268,7 @@ def systemone_body(body: SystemOneRequest, output: DecisionOutput) -> Record:
     """Return the answer to POST /v1/systemone."""
     usage, pairs = output.usage, zip(body.questions.values(), output.answers, strict=True)
     return {
-        "answers": dict(zip(body.questions, starmap(_named, pairs), strict=True)),
+        "answers": dict(zip(body.questions, starmap(_systemone_answer, pairs), strict=True)),
         "usage": {"input_tokens": usage.prompt_tokens, "output_tokens": usage.completion_tokens},
         "diagnostics": dict(zip(body.questions, _diagnostics(output), strict=True)),
         "dise": _cost(output),
@@ -304,8 +306,8 @@ def add_decisions(router: APIRouter, service: Service) -> None:
 
 
 def _diagnostics(output: DecisionOutput) -> list[Record]:
-    told = {"label_mass", "argmax_is_label", "reading", "passes", "confidence", "calibration"}
-    return [answer.diagnostics.model_dump(include=told) for answer in output.answers]
+    names = {"label_mass", "argmax_is_label", "reading", "passes", "confidence", "calibration"}
+    return [answer.diagnostics.model_dump(include=names) for answer in output.answers]
 
 
 def _cost(output: DecisionOutput) -> Record:

@@ -22,7 +22,7 @@ SlotLabel = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SlotReading:
-    """What is known of a slot. means: of each label, the mean log-probability of its tokens, in
+    """What was read of a slot. means: of each label, the mean log-probability of its tokens, in
     nats. label_mass: the probability of their first tokens, all together. argmax_is_label: whether
     the likeliest first token is one of them.
     """
@@ -48,21 +48,18 @@ class _Row:
     context_ids: Ids | None = None
 
     def read(self, positions: Sequence[int], readout: Readout) -> Read:
-        where = np.array(positions, np.int64)
-        return Read(self.ids, where, readout, context_ids=self.context_ids)
+        return Read(self.ids, np.array(positions, np.int64), readout, context_ids=self.context_ids)
 
 
 def read_slots(texts: Sequence[SlotText], info: ModelInfo) -> Plan[list[SlotReading]]:
-    """Return a plan of what is known of each slot, in order, with a bounded number of Reads at a
-    time.
-    """
+    """Return a plan of the reading of each slot, in order, with few Reads at a time."""
     readings = list[SlotReading]()
     has_one_row = info.block_length is None and not info.is_autoregressive
     rows = 1 if has_one_row else max(sum(len(s.labels) for s in text.slots) for text in texts)
     together = max(1, READS_AT_ONCE // (2 * rows))
     for start in range(0, len(texts), together):
-        some = texts[start : start + together]
-        for slots in (yield from gather(*(_read_text(text, info) for text in some))):
+        batch = texts[start : start + together]
+        for slots in (yield from gather(*(_read_text(text, info) for text in batch))):
             readings += slots
     return readings
 
@@ -123,8 +120,8 @@ def _next_token_rows(text: SlotText) -> list[_Row]:
     it alone, so that whatever ends the row makes no difference.
     """
     [slot] = text.slots
-    begun = dict[tuple[int, ...], list[SlotLabel]]()
+    beginnings = dict[tuple[int, ...], list[SlotLabel]]()
     for index, ids in enumerate(slot.labels):
-        begun.setdefault(ids[:-1], []).append((0, index))
-    last = slot.labels[0][0]
-    return [_Row(np.append(text.ids, [*ids, last]), those) for ids, those in begun.items()]
+        beginnings.setdefault(ids[:-1], []).append((0, index))
+    end = slot.labels[0][0]
+    return [_Row(np.append(text.ids, [*ids, end]), labels) for ids, labels in beginnings.items()]

@@ -1,4 +1,4 @@
-"""Questions as texts with slots: masks where the answers stand, and the tokens of each label."""
+"""Questions as texts with slots: masks for the answers, and the tokens of each label."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ShownAnswer(NamedTuple):
     options: tuple[int, ...]
 
 
-class Asked(NamedTuple):
+class ShownQuestion(NamedTuple):
     """A question as one text shows it, with its possible answers in order."""
 
     instructions: str
@@ -80,27 +80,28 @@ class SlotText:
         return sum(min(slot.stop, len(self.ids)) - slot.start for slot in self.slots)
 
 
-def with_questions(subject: Subject, asked: Sequence[Asked]) -> Subject:
+def with_questions(subject: Subject, questions: Sequence[ShownQuestion]) -> Subject:
     """Return the input, followed by the questions with their possible answers: at the end of a
     conversation's last turn if that is the user's, else as a turn of their own.
     """
-    if len(asked) == 1:
-        text = f"Question: {asked[0].instructions}\nAnswer with one of these: {_menu(asked[0])}"
+    if len(questions) == 1:
+        [question] = questions
+        text = f"Question: {question.instructions}\nAnswer with one of these: {_menu(question)}"
     else:
         text = "Answer each question with one of its answers, one line for each."
-        for number, one in enumerate(asked, 1):
-            text += f"\n{number}. {one.instructions}\n   Answers: {_menu(one)}"
+        for number, question in enumerate(questions, 1):
+            text += f"\n{number}. {question.instructions}\n   Answers: {_menu(question)}"
     if isinstance(subject, str):
         return f"{subject}\n\n{text}"
-    *before, last = subject
-    if last["role"] != "user":
+    *before, turn = subject
+    if turn["role"] != "user":
         return [*subject, {"role": "user", "content": text}]
-    return [*before, {**last, "content": f"{last['content']}\n\n{text}"}]
+    return [*before, {**turn, "content": f"{turn['content']}\n\n{text}"}]
 
 
-def _menu(asked: Asked) -> str:
-    notes = (f"\n   - {label}: {note}" for label, note, _ in asked.answers if note)
-    return ", ".join(answer.label for answer in asked.answers) + "".join(notes)
+def _menu(question: ShownQuestion) -> str:
+    notes = (f"\n   - {label}: {note}" for label, note, _ in question.answers if note)
+    return ", ".join(answer.label for answer in question.answers) + "".join(notes)
 
 
 def leads(num_questions: int) -> list[str]:
@@ -110,8 +111,8 @@ def leads(num_questions: int) -> list[str]:
     return ["1.", *(f"\n{number}." for number in range(2, num_questions + 1))]
 
 
-def joined(
-    parts: Sequence[Ids], asked: Sequence[Asked], predictor: MaskPredictor, space: str
+def join(
+    parts: Sequence[Ids], questions: Sequence[ShownQuestion], predictor: MaskPredictor, space: str
 ) -> SlotText:
     """Return the text of parts, int64 [N_i], each followed by the slot of a question. space: what
     stands before a label; where it makes tokens of its own, they precede the slot.
@@ -121,8 +122,8 @@ def joined(
     """
     info, pieces, slots, length = predictor.info, list[Ids](), list[Slot](), 0
     spaces = tuple(predictor.tokenizer.encode(space).tolist()) if space else ()
-    for part, one in zip(parts, asked, strict=True):
-        labels, size = _labels(one, predictor, space), len(spaces)
+    for part, question in zip(parts, questions, strict=True):
+        labels, size = _labels(question, predictor, space), len(spaces)
         if any(len(ids) <= size or ids[:size] != spaces for ids in labels):
             size = 0
         slot = Slot(length + len(part) + size, tuple(ids[size:] for ids in labels))
@@ -134,17 +135,17 @@ def joined(
     return SlotText(np.concatenate(pieces), tuple(slots))
 
 
-def _labels(asked: Asked, predictor: MaskPredictor, space: str) -> list[tuple[int, ...]]:
+def _labels(question: ShownQuestion, predictor: MaskPredictor, space: str) -> list[tuple[int, ...]]:
     """Return each label's tokens, which differ."""
     labels = dict[tuple[int, ...], str]()
-    for label, _, _ in asked.answers:
+    for label, _, _ in question.answers:
         ids = _label_ids(predictor, space, label)
         if predictor.info.special.mask_id in ids:
             raise InputError(f"the label {label!r:.80} holds the mask token", "questions")
         if ids in labels:
             raise InputError(
                 f"the labels {labels[ids]!r:.80} and {label!r:.80} of the question "
-                f"{asked.instructions!r:.80} are the same tokens",
+                f"{question.instructions!r:.80} are the same tokens",
                 "questions",
             )
         labels[ids] = label
@@ -155,12 +156,12 @@ def _label_ids(predictor: MaskPredictor, space: str, label: str) -> tuple[int, .
     """Return a label's tokens. A model's newest ones are remembered as long as the model lives."""
     make = _remembered.get(predictor)
     if make is None:
-        make = lru_cache(1024)(partial(_made, predictor.tokenizer))
+        make = lru_cache(1024)(partial(_encode, predictor.tokenizer))
         _remembered[predictor] = make
     return make(space, label)
 
 
-def _made(tokenizer: Tokenizer, space: str, label: str) -> tuple[int, ...]:
+def _encode(tokenizer: Tokenizer, space: str, label: str) -> tuple[int, ...]:
     ids = tokenizer.encode(space + label)
     if len(ids) == 0 or _plain(tokenizer.decode(ids)) != _plain(label):
         raise InputError(f"the model's tokenizer cannot write the label {label!r:.80}", "questions")
@@ -172,18 +173,18 @@ def _plain(text: str) -> str:
     return "".join(normalize("NFKC", text).casefold().split())
 
 
-def bounded(texts: Iterable[SlotText]) -> list[SlotText]:
+def collect(texts: Iterable[SlotText]) -> list[SlotText]:
     """Return the texts. Raises InputError once they need more than LIMITS."""
-    kept, need = list[SlotText](), Counter[str]()
+    collected, need = list[SlotText](), Counter[str]()
     for text in texts:
-        kept.append(text)
+        collected.append(text)
         num_label_tokens = sum(len(label) for slot in text.slots for label in slot.labels)
         need.update({"texts": 1, "tokens": len(text.ids), "tokens of labels": num_label_tokens})
-        for what, most in LIMITS.items():
-            if need[what] > most:
+        for unit, limit in LIMITS.items():
+            if need[unit] > limit:
                 raise InputError(
-                    f"the questions need more than {most} {what}; ask fewer, with fewer or shorter "
-                    "options, or choose another reading or orders",
+                    f"the questions need more than {limit} {unit}; ask fewer, with fewer or "
+                    "shorter options, or choose another reading or orders",
                     "questions",
                 )
-    return kept
+    return collected
