@@ -21,7 +21,7 @@ class Writing:
     say. forced: bool [N], whether a constraint left no other token, so that 0 is told of it, or
     NaN where the model cannot tell what a constraint allows. confidences: float64 [N] by kind,
     those of the model's distribution in the pass that committed each token, of the kinds that were
-    asked for; NaN for one that was not chosen. seen: the same of the step under way, at the
+    asked for; NaN for one that was not chosen. pending: the same of the step under way, at the
     positions that it reads.
     """
 
@@ -30,7 +30,7 @@ class Writing:
     steps: Ids
     forced: Mask
     confidences: dict[str, Floats] = field(default_factory=dict)
-    seen: dict[str, Floats] = field(default_factory=dict)
+    pending: dict[str, Floats] = field(default_factory=dict)
 
     @classmethod
     def of(cls, ids: Ids) -> Self:
@@ -42,16 +42,16 @@ class Writing:
     def see(self, positions: Ids, confidences: Mapping[str, Floats]) -> None:
         """Keep what a step is told at positions, [M] each by kind, until its commit."""
         for kind, values in confidences.items():
-            self.seen[kind] = _spread(values, positions, len(self.ids))
+            self.pending[kind] = _spread(values, positions, len(self.ids))
 
     def commit(self, step: int, positions: Ids, token_ids: Ids, logprobs: LogProbs) -> None:
         """Write the candidates of a step at positions, [M] each."""
         self.ids[positions] = token_ids
         self.logprobs[positions] = logprobs
         self.steps[positions] = step
-        for kind, seen in self.seen.items():
+        for kind, values in self.pending.items():
             self.confidences.setdefault(kind, np.full(len(self.ids), np.nan))
-            self.confidences[kind][positions] = seen[positions]
+            self.confidences[kind][positions] = values[positions]
 
     def force(self, span: slice, is_forced: Mask, is_told: bool) -> None:
         """Note where in a span a constraint left no other token; is_told: and that it was sure."""
@@ -62,12 +62,12 @@ class Writing:
         """Return the writing of another text, int64 [M], whose tokens at the positions `new` are
         those that stand at `old` here, int64 [K] each; the others are given.
         """
-        other = self.of(ids)
-        other.logprobs[new], other.steps[new] = self.logprobs[old], self.steps[old]
-        other.forced[new] = self.forced[old]
+        writing = self.of(ids)
+        writing.logprobs[new], writing.steps[new] = self.logprobs[old], self.steps[old]
+        writing.forced[new] = self.forced[old]
         for kind, values in self.confidences.items():
-            other.confidences[kind] = _spread(values[old], new, len(ids))
-        return other
+            writing.confidences[kind] = _spread(values[old], new, len(ids))
+        return writing
 
     def onto(self, ids: Ids) -> Self:
         """Return the writing of another text, of which it tells where the same token stands."""
@@ -87,8 +87,8 @@ class Writing:
 
     def confidence(self, kind: str) -> Floats:
         """Return the confidence of a kind at each token's commit, float64 [N]; NaN if unknown."""
-        told = self.confidences.get(kind)
-        return np.full(len(self.ids), np.nan) if told is None else told
+        values = self.confidences.get(kind)
+        return np.full(len(self.ids), np.nan) if values is None else values
 
 
 def _spread(values: Floats, positions: Ids, length: int) -> Floats:

@@ -63,19 +63,19 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def cpu_quota(root: Path = CGROUPS, own: Path = OWN_CGROUPS) -> float | None:
-    """Return the CPU quota in cores, None for no limit. own: lists this process's groups."""
-    if not own.exists():
+def cpu_quota(root: Path = CGROUPS, listing: Path = OWN_CGROUPS) -> float | None:
+    """Return the CPU quota in cores, None for no limit. listing: lists the process's groups."""
+    if not listing.exists():
         return None
-    limits = (_limit(folder) for folder in _groups(root, own))
+    limits = (_limit(folder) for folder in _groups(root, listing))
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _groups(root: Path, own: Path) -> Iterator[Path]:
+def _groups(root: Path, listing: Path) -> Iterator[Path]:
     """Yield the folders that may limit the CPU time. The listed path may be the host's; then only
     the topmost folder exists, and that is the container's own.
     """
-    for line in own.read_text().splitlines():
+    for line in listing.read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and "cpu" not in controllers.split(","):
             continue
@@ -86,8 +86,8 @@ def _groups(root: Path, own: Path) -> Iterator[Path]:
 
 def _limit(folder: Path) -> float | None:
     """A group's own limit in cores; version 2 has one file, in version 1 -1 is no limit."""
-    if (both := folder / "cpu.max").is_file():
-        quota, period = both.read_text().split()
+    if (file := folder / "cpu.max").is_file():
+        quota, period = file.read_text().split()
     elif (alone := folder / "cpu.cfs_quota_us").is_file():
         quota, period = alone.read_text().strip(), (folder / "cpu.cfs_period_us").read_text()
     else:

@@ -69,18 +69,18 @@ def trimmed(table: States, accepting: Mask, start: int) -> Automaton | None:
     return Automaton(trimmed_table, np.append(accepting[order], False))
 
 
-def distances(begun: Mask, sources: States, targets: States) -> States:
-    """Return the fewest edges from a state of `begun` [S] to each, int32 [S]; -1 if none lead."""
+def distances(goals: Mask, sources: States, targets: States) -> States:
+    """Return the fewest edges from a state of `goals` [S] to each, int32 [S]; -1 if none lead."""
     order = np.argsort(sources, kind="stable")
     targets = targets[order]
-    firsts = np.searchsorted(sources[order], np.arange(len(begun) + 1))
-    distance = np.where(begun, 0, -1).astype(np.int32)
-    frontier, steps = np.flatnonzero(begun), 0
+    firsts = np.searchsorted(sources[order], np.arange(len(goals) + 1))
+    distance = np.where(goals, 0, -1).astype(np.int32)
+    frontier, steps = np.flatnonzero(goals), 0
     while len(frontier):
         steps += 1
         counts = firsts[frontier + 1] - firsts[frontier]
         offsets = np.repeat(firsts[frontier + 1] - counts.cumsum(), counts)
-        found = targets[offsets + np.arange(len(offsets))]
-        frontier = np.unique(found[distance[found] < 0])
+        neighbours = targets[offsets + np.arange(len(offsets))]
+        frontier = np.unique(neighbours[distance[neighbours] < 0])
         distance[frontier] = steps
     return distance

@@ -86,8 +86,8 @@ def answer(connection: socket.socket, maker: str | None) -> None:
     try:
         automaton = automaton_of(text if maker is None else _translated(maker, text))
     except InputError as error:
-        told = {"message": str(error), "parameter": error.parameter}
-        connection.sendall(REFUSED + json.dumps(told).encode())
+        refusal = {"message": str(error), "parameter": error.parameter}
+        connection.sendall(REFUSED + json.dumps(refusal).encode())
         return
     head = BUILT + automaton.num_states.to_bytes(4, "big")
     for part in (head, automaton.accepting.data, automaton.table.data.cast("B")):
@@ -97,8 +97,8 @@ def answer(connection: socket.socket, maker: str | None) -> None:
 def class_of(maker: str) -> type:
     """Import the class of a constraint by its module and its name."""
     module, _, name = maker.partition(":")
-    found: type = getattr(importlib.import_module(module), name)
-    return found
+    cls: type = getattr(importlib.import_module(module), name)
+    return cls
 
 
 def _translated(maker: str, text: str) -> str:

@@ -72,8 +72,8 @@ class Constrained(TextRule):
     def is_told(self) -> bool:
         if not self.can_tell or (ways := self.tokens.ways) is None:
             return False
-        whole, together = self.params.max_tokens, _together(self.params)
-        return len(ways) * whole <= MAX_TOLD and len(ways) * together <= MAX_STEP
+        per_answer, per_step = self.params.max_tokens, _together(self.params)
+        return len(ways) * per_answer <= MAX_TOLD and len(ways) * per_step <= MAX_STEP
 
     def allowed(self, response: Ids, cuts: Collection[int]) -> TokenSets:
         return self.tokens.allowed(response, cuts)
@@ -132,8 +132,8 @@ class Constrained(TextRule):
         """
         tokens, is_masked = self.tokens, ids == self.special.mask_id
         options = []
-        known = np.flatnonzero(~is_masked | (witness != OPEN))
-        num_known = int(known[-1]) + 1 if len(known) else 0
+        positions = np.flatnonzero(~is_masked | (witness != OPEN))
+        num_known = int(positions[-1]) + 1 if len(positions) else 0
         for index in range(num_known):
             if not is_masked[index]:
                 options.append(ids[index : index + 1])

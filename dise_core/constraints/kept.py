@@ -57,12 +57,12 @@ class Kept:
             self._alive[key] = self._last[key] = value
             self._last.move_to_end(key)
             sizes = [value.num_bytes for value in self._last.values()]  # others may change them
-            size = sum(sizes)
-            for each in sizes:
-                if size <= self._max_bytes:
+            total = sum(sizes)
+            for size in sizes:
+                if total <= self._max_bytes:
                     break
                 dropped.append(self._last.popitem(last=False))
-                size -= each
+                total -= size
 
 
 KEPT = Kept(2**27)

@@ -48,11 +48,11 @@ class _Level:
         those that do the same, 0 where all lead to `dead`.
         """
         at, counts = _ranges(self.bounds, moves), np.diff(self.bounds)[moves]
-        which = np.repeat(np.arange(len(moves)), counts)
-        targets = table.ravel()[self.targets[at].astype(np.int64) * 256 + values[which]]
+        owners = np.repeat(np.arange(len(moves)), counts)
+        targets = table.ravel()[self.targets[at].astype(np.int64) * 256 + values[owners]]
         is_alive = targets != dead
-        sources, targets, which = self.sources[at[is_alive]], targets[is_alive], which[is_alive]
-        bounds = np.searchsorted(which, np.arange(len(moves) + 1))
+        sources, targets, owners = self.sources[at[is_alive]], targets[is_alive], owners[is_alive]
+        bounds = np.searchsorted(owners, np.arange(len(moves) + 1))
         marks = _mixed(
             sources.astype(np.uint64) * np.uint64(len(table)) + targets.astype(np.uint64)
         )
@@ -83,24 +83,24 @@ def moves_of(
     while len(rows):
         stop.check()
         keys = nodes * 256 + values[starts[rows] + depth]
-        distinct, which = np.unique(keys, return_inverse=True)
+        distinct, inverse = np.unique(keys, return_inverse=True)
         before, more = np.divmod(distinct, 256)
         num_steps += int(np.diff(level.bounds)[before].sum())
         if num_steps > max_steps:
             return None
         longer, names = level.behind(table, dead, before, more)
         _, first, alike = np.unique(names, return_index=True, return_inverse=True)
-        level, nodes = longer.only(first), alike[which]
+        level, nodes = longer.only(first), alike[inverse]
         is_alive = np.diff(level.bounds)[nodes] > 0
         rows, nodes, depth = rows[is_alive], nodes[is_alive], depth + 1
         is_whole = vocabulary.lengths[rows] == depth
-        own = np.unique(nodes[is_whole])
+        end_nodes = np.unique(nodes[is_whole])
         token_ids.append(vocabulary.ids[rows[is_whole]])
-        token_moves.append(num_moves + np.searchsorted(own, nodes[is_whole]))
-        whole = level.only(own)
-        pairs.append(whole.sources.astype(np.int64) * len(table) + whole.targets)
-        pair_moves.append(num_moves + np.repeat(np.arange(len(own)), np.diff(whole.bounds)))
-        num_moves += len(own)
+        token_moves.append(num_moves + np.searchsorted(end_nodes, nodes[is_whole]))
+        ends = level.only(end_nodes)
+        pairs.append(ends.sources.astype(np.int64) * len(table) + ends.targets)
+        pair_moves.append(num_moves + np.repeat(np.arange(len(end_nodes)), np.diff(ends.bounds)))
+        num_moves += len(end_nodes)
         rows, nodes = rows[~is_whole], nodes[~is_whole]
     tokens = np.concatenate(token_ids), np.concatenate(token_moves)
     return _gathered(*tokens, np.concatenate(pairs), np.concatenate(pair_moves)), num_steps
@@ -114,12 +114,12 @@ def _gathered(ids: Ids, token_moves: Ids, pairs: Ids, pair_moves: Ids) -> Moves:
     return Moves(ids[order], bounds, np.sort(pairs * max(1, num_moves) + pair_moves))
 
 
-def _ranges(bounds: Ids, which: Ids) -> Ids:
+def _ranges(bounds: Ids, indices: Ids) -> Ids:
     """Return the places from bounds[i] to bounds[i + 1] for each i."""
-    starts = bounds[which]
-    counts = bounds[which + 1] - starts
-    begun = np.repeat(starts + counts - counts.cumsum(), counts)
-    return begun + np.arange(len(begun))
+    starts = bounds[indices]
+    counts = bounds[indices + 1] - starts
+    offsets = np.repeat(starts + counts - counts.cumsum(), counts)
+    return offsets + np.arange(len(offsets))
 
 
 def _mixed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
@@ -134,8 +134,8 @@ def _alike(table: States, dead: int) -> Ids:
     """Return for each byte the least that leads to the same from all states; -1 where no byte
     leads anywhere, [256].
     """
-    columns, known = np.ascontiguousarray(table.T), dict[bytes, int]()
+    columns, firsts = np.ascontiguousarray(table.T), dict[bytes, int]()
     names = [blake2b(column.data, digest_size=16).digest() for column in columns]
-    alike = np.array([known.setdefault(name, byte) for byte, name in enumerate(names)], np.int64)
+    alike = np.array([firsts.setdefault(name, byte) for byte, name in enumerate(names)], np.int64)
     alike[(columns == dead).all(axis=1)] = -1
     return alike

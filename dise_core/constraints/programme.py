@@ -79,12 +79,12 @@ class _Lattice:
             values.append(summed(self._ahead(index, self._states[index], values[-1])))
         return values[::-1]
 
-    def forward(self, values: list[Floats], chosen: Callable[[Floats, int], int]) -> Ids:
+    def forward(self, values: list[Floats], choose: Callable[[Floats, int], int]) -> Ids:
         if values[0][0] == -np.inf:
             raise PlanError("no text of these candidates meets the constraint")
         columns, state = np.zeros(len(self._rows), np.int64), self._states[0]
         for index, order in enumerate(self._orders):
-            column = chosen(self._ahead(index, state, values[index + 1])[:, 0], index)
+            column = choose(self._ahead(index, state, values[index + 1])[:, 0], index)
             columns[index] = order[column]
             state = self._tokens.steps(self._rows[index][0][[column]], state)[0]
         return columns

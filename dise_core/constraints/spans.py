@@ -27,7 +27,7 @@ def values_of(text: str) -> dict[str, Spanned]:
     DECODER.decode(text)
     scan = _Scan(text, {})
     scan.value(scan.skip(0), "")
-    return scan.found
+    return scan.values
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class _Scan:
     """A walk over a text that is known to be JSON."""
 
     text: str
-    found: dict[str, Spanned]
+    values: dict[str, Spanned]
 
     def skip(self, at: int) -> int:
         while self.text[at] in " \t\n\r":
@@ -48,13 +48,13 @@ class _Scan:
             return self._container(start, pointer)
         value, stop = DECODER.raw_decode(self.text, start)
         is_text, is_number = isinstance(value, str), type(value) in (int, float)
-        first, last = start + is_text, min(stop + is_number, len(self.text))
-        self.found[pointer] = Spanned(value, (first, stop - is_text), [(first, last)])
+        first, end = start + is_text, min(stop + is_number, len(self.text))
+        self.values[pointer] = Spanned(value, (first, stop - is_text), [(first, end)])
         return stop
 
     def _container(self, start: int, pointer: str) -> int:
         is_object, members = self.text[start] == "{", dict[str, object]()
-        own = self.found[pointer] = Spanned(members, (start, start))
+        container = self.values[pointer] = Spanned(members, (start, start))
         since, at = start, self.skip(start + 1)
         while self.text[at] not in "}]":
             key = str(len(members))
@@ -63,17 +63,17 @@ class _Scan:
                 at = self.skip(self.skip(at) + 1)
             inner = f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}"
             if key in members:
-                for old in [one for one in self.found if f"{one}/".startswith(f"{inner}/")]:
-                    del self.found[old]
+                for old in [path for path in self.values if f"{path}/".startswith(f"{inner}/")]:
+                    del self.values[old]
             stop = self.value(at, inner)
-            members[key] = self.found[inner].value
-            own.evidence.append((since, at + (self.text[at] == '"')))
+            members[key] = self.values[inner].value
+            container.evidence.append((since, at + (self.text[at] == '"')))
             since, at = stop, self.skip(stop)
             if self.text[at] == ",":
                 at = self.skip(at + 1)
-        own.span = (start, at + 1)
-        own.evidence.append((since, at + 1))
-        own.value = members if is_object else [*members.values()]
+        container.span = (start, at + 1)
+        container.evidence.append((since, at + 1))
+        container.value = members if is_object else [*members.values()]
         return at + 1
 
 

@@ -59,14 +59,14 @@ class TokenAutomaton:
         self._kept = np.empty((0, self.num_states), np.int32)
         left_out = {*unwritten, *special.eos_ids, special.mask_id}
         spelled = self._vocabulary.spellings.items()
-        known = {data: token for data, token in spelled if token not in left_out}
+        spellings = {data: token for data, token in spelled if token not in left_out}
         ends = {special.eos_id} - {None, *unwritten}
         self._can_end = bool(ends)
-        completing = completion_tokens(automaton, known, every_length=not ends)
+        completing = completion_tokens(automaton, spellings, every_length=not ends)
         self.completion = np.array([*completing, *ends], np.int64)
         self._sources, self._targets = self._edges()
         self._least = distances(self.accepting, self._targets, self._sources)
-        if self._least[self.start] < 0 and not known:
+        if self._least[self.start] < 0 and not spellings:
             raise InputError(
                 "the model's tokenizer does not tell which bytes its tokens spell, so its answers "
                 "cannot be constrained",
@@ -133,17 +133,17 @@ class TokenAutomaton:
 
     def _walked(self, token_ids: Ids, states: Ids) -> States:
         data = [self._bytes(token_id) for token_id in token_ids.tolist()]
-        lengths = np.array([len(one) for one in data])
+        lengths = np.array([len(spelling) for spelling in data])
         behind = np.full((len(data), len(states)), self.dead, np.int32)
         behind[lengths > 0] = states
         flat = self._next.ravel()
         at, rows = 0, np.flatnonzero(lengths > 0)
         while len(rows):
             values = np.array([data[row][at] for row in rows], np.int32)
-            found = flat[behind[rows] * 256 + values[:, None]]
-            behind[rows] = found
+            targets = flat[behind[rows] * 256 + values[:, None]]
+            behind[rows] = targets
             at += 1
-            rows = rows[(lengths[rows] > at) & (found != self.dead).any(axis=1)]
+            rows = rows[(lengths[rows] > at) & (targets != self.dead).any(axis=1)]
         is_end = self._special.is_end(token_ids)
         behind[is_end] = np.where(self.accepting[states], self.end, self.dead)
         return behind
@@ -176,9 +176,9 @@ class TokenAutomaton:
         return np.unpackbits(self._exact[index], count=self.num_states).astype(np.bool_)
 
     def _before(self, final: Mask) -> Mask:
-        found = np.zeros(self.num_states, np.bool_)
-        found[self._sources[final[self._targets]]] = True
-        return found
+        before = np.zeros(self.num_states, np.bool_)
+        before[self._sources[final[self._targets]]] = True
+        return before
 
     def through(self, final: Mask, options: Sequence[Ids]) -> Mask:
         """Return the states [num_states] from which such positions lead into those of `final`."""
@@ -274,17 +274,17 @@ class TokenAutomaton:
         """Return the sets, that of a forced token being itself, and EVERY for one without its own
         token, [R].
         """
-        which, listed, alone = sets.which.copy(), list(sets.sets), dict[int, int]()
+        numbers, listed, alone = sets.which.copy(), list(sets.sets), dict[int, int]()
         is_forced = self.is_forced(ids)
         for index, token_id in enumerate(ids.tolist()):
             if is_forced[index]:
                 if token_id not in alone:
                     alone[token_id] = len(listed)
                     listed.append(self._alone.setdefault(token_id, np.array([token_id])))
-                which[index] = alone[token_id]
-            elif which[index] != EVERY and not _holds(listed[which[index]], token_id):
-                which[index] = EVERY
-        return TokenSets(tuple(listed), which)
+                numbers[index] = alone[token_id]
+            elif numbers[index] != EVERY and not _holds(listed[numbers[index]], token_id):
+                numbers[index] = EVERY
+        return TokenSets(tuple(listed), numbers)
 
 
 def _holds(ascending: Ids, token_id: int) -> bool:

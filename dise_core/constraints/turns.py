@@ -87,9 +87,9 @@ class Builders:
     def _check_line(self, caller: Hashable, lane: int) -> None:
         """Raise OverloadedError if a caller's next build would wait too long."""
         line, slots = self._lines[lane], LANES[lane].slots
-        own = sum(build.caller == caller for build in line)
-        others = len({build.caller for build in line} - {caller})
-        ahead = min(len(line), own + (own + 1) * others)
+        num_own = sum(build.caller == caller for build in line)
+        num_others = len({build.caller for build in line} - {caller})
+        ahead = min(len(line), num_own + (num_own + 1) * num_others)
         if ahead * self._means[lane] / slots > LANES[lane].longest_line:
             raise OverloadedError(
                 f"{ahead} constraints are to be prepared before this one; try again later"
@@ -100,7 +100,7 @@ class Builders:
         for lane, (line, running) in enumerate(zip(self._lines, self._running, strict=True)):
             while line and len(running) < LANES[lane].slots:
                 under_way = Counter(build.caller for build in running)
-                waiting = ((one, caller) for one in line for caller in one.waiting.values())
+                waiting = ((build, caller) for build in line for caller in build.waiting.values())
                 build, caller = min(
                     waiting, key=lambda pair: (under_way[pair[1]], self._last(pair[1]))
                 )
@@ -115,14 +115,14 @@ class Builders:
         return self._turns.get(caller, 0)
 
     def _run(self, build: _Build, lane: int) -> None:
-        begun = time.monotonic()
+        started_at = time.monotonic()
         outcome: TokenAutomaton | BaseException
         try:
             outcome = build.order.built(lane, build.stop)
         except BaseException as error:
             outcome = error
         with self._lock:
-            spent = time.monotonic() - begun
+            spent = time.monotonic() - started_at
             self._means[lane] += WEIGHT * (spent - self._means[lane])
             self._running[lane].remove(build)
             is_awaited = self._builds.get(build.key) is build
@@ -148,9 +148,10 @@ class Builders:
         """Take a build from those that others may join; and the turns of who has no other."""
         if self._builds.get(build.key) is build:
             del self._builds[build.key]
-        others = self._builds.values()
-        left = {caller for other in others for caller in (other.caller, *other.waiting.values())}
-        self._turns = {caller: turn for caller, turn in self._turns.items() if caller in left}
+        builds = self._builds.values()
+        waiting = (caller for entry in builds for caller in entry.waiting.values())
+        callers = {*waiting, *(entry.caller for entry in builds)}
+        self._turns = {caller: turn for caller, turn in self._turns.items() if caller in callers}
 
     def _left(self, build: _Build, future: Built) -> None:
         if not future.cancelled():

@@ -57,13 +57,13 @@ def _made(tokenizer: Tokenizer, vocab_size: int) -> Vocabulary:
     return Vocabulary(ids, joined, starts, lengths, spellings, num_bytes)
 
 
-def completion_tokens(automaton: Automaton, known: Spellings, every_length: bool) -> Ids:
+def completion_tokens(automaton: Automaton, spellings: Spellings, every_length: bool) -> Ids:
     """Return the ids of the tokens along a shortest way, in bytes, from each state to acceptance:
     its bytes, and the most useful of their first strings. every_length: with one byte for each two
     states that bytes join, so that texts of as many bytes as are possible can be made.
     """
-    spelled = np.isin(np.arange(256), list(b"".join(known)))
-    single = np.array([known.get(bytes([byte]), -1) for byte in range(256)])
+    spelled = np.isin(np.arange(256), list(b"".join(spellings)))
+    single = np.array([spellings.get(bytes([byte]), -1) for byte in range(256)])
     first = _first_bytes(automaton, spelled)
     used = first[first >= 0]
     if every_length:
@@ -73,7 +73,7 @@ def completion_tokens(automaton: Automaton, known: Spellings, every_length: bool
     tally: Counter[int] = Counter()
     for way, count in _ways(automaton, first).items():
         for length in range(2, len(way) + 1):
-            if (token_id := known.get(way[:length])) is not None:
+            if (token_id := spellings.get(way[:length])) is not None:
                 tally[token_id] += count * (length - 1)
     longer = sorted(tally, key=lambda token_id: (-tally[token_id], token_id))[:MAX_LONGER]
     return np.union1d(single[used][single[used] >= 0], longer).astype(np.int64)

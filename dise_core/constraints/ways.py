@@ -66,18 +66,18 @@ class Ways:
         behind it, bool [M, S] both; EVERY where none does.
         """
         keys = [
-            np.unique(self.numbers[one[self.sources] & other[self.targets]])
-            for one, other in zip(before, behind, strict=True)
+            np.unique(self.numbers[starts[self.sources] & ends[self.targets]])
+            for starts, ends in zip(before, behind, strict=True)
         ]
         places = {key.tobytes(): number for number, key in enumerate(keys) if len(key)}
         order = {data: number for number, data in enumerate(places)}
-        which = [order.get(key.tobytes(), EVERY) for key in keys]
+        numbers = [order.get(key.tobytes(), EVERY) for key in keys]
         sets = tuple(self._union(data, keys[at]) for data, at in places.items())
-        return TokenSets(sets, np.array(which, np.int64))
+        return TokenSets(sets, np.array(numbers, np.int64))
 
     def _union(self, name: bytes, numbers: Ids) -> Ids:
-        if (kept := self._sets.get(name)) is not None:
-            return kept
+        if (cached := self._sets.get(name)) is not None:
+            return cached
         is_there = np.zeros(self.num_tokens, np.bool_)
         for number in numbers:
             is_there[self.groups[number]] = True
@@ -102,21 +102,21 @@ def ways_of(
     states [S] from which they lead, and the one to which. Raises StoppedError.
     """
     end_ids, may_end, end = ends
-    if (told := moves_of(table, dead, vocabulary, is_written, MAX_WORK, stop)) is None:
+    if (outcome := moves_of(table, dead, vocabulary, is_written, MAX_WORK, stop)) is None:
         return None
-    moves, work = told
+    moves, work = outcome
     numbers, groups, ways = dict[bytes, int](), list[Ids](), list[tuple[int, int, int]]()
     if len(end_ids):
         groups.append(end_ids)
         ways += [(int(state), end, 0) for state in np.flatnonzero(may_end)]
-    pairs, own = np.divmod(moves.keys, max(1, len(moves.bounds) - 1))
+    pairs, move_numbers = np.divmod(moves.keys, max(1, len(moves.bounds) - 1))
     cuts = np.flatnonzero(np.diff(pairs, prepend=-1))
     work += WAY * (len(ways) + len(cuts))
-    for first, last in pairwise([*cuts.tolist(), len(own)] if work <= MAX_WORK else []):
-        name = blake2b(own[first:last].data, digest_size=16).digest()
+    for first, limit in pairwise([*cuts.tolist(), len(move_numbers)] if work <= MAX_WORK else []):
+        name = blake2b(move_numbers[first:limit].data, digest_size=16).digest()
         if name not in numbers:
             numbers[name] = len(groups)
-            groups.append(moves.ids_of(own[first:last]))
+            groups.append(moves.ids_of(move_numbers[first:limit]))
             work += GROUPED * len(groups[-1])
             if work > MAX_WORK:
                 break

@@ -81,8 +81,8 @@ def _targets(pairs: Sequence[tuple[Read, Reading]]) -> tuple[list[Ids], list[Ids
 
 
 def _broken_draws(pairs: Sequence[tuple[Read, Reading]]) -> Iterator[str]:
-    told = [reading.confidences for read, reading in pairs if has_confidences(read.readout)]
-    if np.isnan(_joined(told)).any():
+    confidences = [reading.confidences for read, reading in pairs if has_confidences(read.readout)]
+    if np.isnan(_joined(confidences)).any():
         yield "confidences must be numbers"
     drawn = [
         (read.readout, reading) for read, reading in pairs if isinstance(read.readout, Candidates)

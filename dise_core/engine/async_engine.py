@@ -31,15 +31,15 @@ class _Ticket:
     watch: Watch | None
     is_starting: bool = False
     is_started: bool = False
-    seen: Sequence[Read] = field(default=())
+    last_reads: Sequence[Read] = field(default=())
 
     def show(self) -> None:
         """Pass each new list of Reads to the watcher once. A watcher that raises is dropped."""
-        if self.watch is None or self.request.reads is self.seen:
+        if self.watch is None or self.request.reads is self.last_reads:
             return
-        self.seen = self.request.reads
+        self.last_reads = self.request.reads
         try:
-            self.watch(self.seen)
+            self.watch(self.last_reads)
         except BaseException:
             self.watch = None
 
@@ -64,7 +64,7 @@ class _Ticket:
 
     def _forget(self) -> None:
         """Let go of what has been shown, which would keep what its texts cached."""
-        self.seen, self.watch = (), None
+        self.last_reads, self.watch = (), None
 
 
 CLOSED = "the engine is shutting down and takes no more requests"
@@ -190,12 +190,12 @@ class AsyncEngine:
             if self._is_aborting:
                 self._end(ClosedError("the engine was shut down before the request was done"))
                 return
-            begun = time.monotonic()
+            start = time.monotonic()
             try:
                 engine.step([ticket.request for ticket in self._running])
             except BaseException as error:
                 self._fail_running(PlanError(f"the engine failed: {failure(error)}"))
-            self._step_seconds = time.monotonic() - begun
+            self._step_seconds = time.monotonic() - start
             self._leave()
 
     def _start_plans(self) -> None:
@@ -244,9 +244,9 @@ class AsyncEngine:
         """Wait for requests that are just starting, at most as long as the last step took."""
         until = time.monotonic() + min(self._step_seconds, GATHER_SECONDS)
         while not self._is_aborting and len(self._started()) < min(len(self._waiting), max_running):
-            if (left := until - time.monotonic()) <= 0:
+            if (seconds := until - time.monotonic()) <= 0:
                 return
-            self._changed.wait(left)
+            self._changed.wait(seconds)
 
     def _forget_cancelled(self) -> list[_Ticket]:
         """Take cancelled requests, but those that are just starting, from the waiting ones."""

@@ -166,8 +166,8 @@ class Engine:
             if len(batch) == 1 or isinstance(failed, UnreachableError):
                 return [failed] * len(batch)
             return [answer for single in batch for answer in self._answers([single])]
-        rest = iter(readings)
-        parts = [list(islice(rest, len(of_row))) for of_row in questions]
+        stream = iter(readings)
+        parts = [list(islice(stream, len(of_row))) for of_row in questions]
         if not isinstance(self._checked(name, reads, readings), DiseError):
             return list(parts)
         return [self._checked(name, *pair) for pair in zip(questions, parts, strict=True)]

@@ -14,11 +14,11 @@ PromptInput = str | Sequence[int] | Sequence[str | Sequence[int]]
 """A text or token ids, or several of either; one prompt, or several."""
 
 
-def check_list(value: object, parameter: str, what: str) -> Sequence[object]:
+def check_list(value: object, parameter: str, description: str) -> Sequence[object]:
     """Return it. Raises InputError unless it is an array or a sequence that is no text or bytes."""
     is_list = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
     if not is_list or (isinstance(value, np.ndarray) and value.ndim == 0):
-        raise InputError(f"{parameter} must be {what}, not {_described(value)}", parameter)
+        raise InputError(f"{parameter} must be {description}, not {_described(value)}", parameter)
     return cast("Sequence[object]", value)
 
 

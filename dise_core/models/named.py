@@ -24,18 +24,18 @@ class ModelName(str):
         """Return the name itself where it already is one."""
         return name if isinstance(name, cls) else cls(name)
 
-    def once(self, look: Callable[..., T], *given: Hashable) -> T:
-        """Return what `look` returns of the name and what is given, or raise its DiseError; it is
-        called for the first of those who ask.
+    def once(self, look: Callable[..., T], *arguments: Hashable) -> T:
+        """Return what `look` returns of the name and these arguments, or raise its DiseError. Only
+        the first caller waits for it.
         """
-        key = (look, *given)
+        key = (look, *arguments)
         if key not in self._found:
             try:
-                self._found[key] = look(str(self), *given)
+                self._found[key] = look(str(self), *arguments)
             except DiseError as error:
                 self._found[key] = error
-        found = self._found[key]
-        if isinstance(found, DiseError):
-            raise found
-        result: T = found
+        outcome = self._found[key]
+        if isinstance(outcome, DiseError):
+            raise outcome
+        result: T = outcome
         return result

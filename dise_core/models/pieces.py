@@ -6,7 +6,7 @@ from dise_core.models.tokenizer import Tokenizer
 BROKEN = "\N{REPLACEMENT CHARACTER}"
 """What the bytes of a part of a character decode to."""
 
-MOST_WAITING = 16
+MAX_WAITING = 16
 """Tokens that may wait for the next ones until their text is part of the whole."""
 
 
@@ -16,42 +16,42 @@ def pieces(tokenizer: Tokenizer, ids: Ids) -> list[str]:
     ids: int64 [N]. A character that several tokens spell together belongs to the last of them, and
     the others' pieces are empty, as those of special tokens are.
     """
-    whole, tokens = tokenizer.decode(ids), ids.tolist()
+    text, tokens = tokenizer.decode(ids), ids.tolist()
     if not tokens:
         return []
     alone = [tokenizer.token_text(token_id) for token_id in tokens]
-    if (simple := _simple(alone, whole)) is not None:
+    if (simple := _simple(alone, text)) is not None:
         return simple
     texts: list[str] = []
     start = end = at = 0  # tokens[start:end] is the context in which those after it are read
-    for index, own in enumerate(alone):
-        if end == index and own and BROKEN not in own and whole.startswith(own, at):
-            piece = own
+    for index, single in enumerate(alone):
+        if end == index and single and BROKEN not in single and text.startswith(single, at):
+            piece = single
         else:
             context = tokenizer.decode(ids[start:end]) if end > start else ""
-            piece = _added(context, tokenizer.decode(ids[start : index + 1]), whole, at)
+            piece = _added(context, tokenizer.decode(ids[start : index + 1]), text, at)
         if index == len(tokens) - 1:
-            piece = whole[at:]
+            piece = text[at:]
         texts.append(piece)
         at += len(piece)
         if piece:
             start, end = end, index + 1
-        elif index - end >= MOST_WAITING:
+        elif index - end >= MAX_WAITING:
             start = end = index + 1
     return texts
 
 
-def _simple(alone: list[str], whole: str) -> list[str] | None:
+def _simple(alone: list[str], text: str) -> list[str] | None:
     """Return the tokens' own texts if they join to the whole, a first space aside; else None."""
     joined = "".join(alone)
-    surplus = len(joined) - len(whole)
-    is_simple = all(alone) and joined.endswith(whole) and BROKEN not in whole
+    surplus = len(joined) - len(text)
+    is_simple = all(alone) and joined.endswith(text) and BROKEN not in text
     if not is_simple or surplus >= len(alone[0]):
         return None
     return [alone[0][surplus:], *alone[1:]]
 
 
-def _added(before: str, after: str, whole: str, at: int) -> str:
+def _added(before: str, after: str, text: str, at: int) -> str:
     added = after.removeprefix(before)
-    is_next = after.startswith(before) and whole.startswith(added, at)
+    is_next = after.startswith(before) and text.startswith(added, at)
     return added if is_next else ""

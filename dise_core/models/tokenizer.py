@@ -50,9 +50,9 @@ class Tokenizer(ABC):
         """What the chat template puts after an assistant's message; "" if it says nothing."""
         if not self.has_chat_template:
             return ""
-        asked, answer = {"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}
+        question, answer = {"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}
         try:
-            text = self.chat_text([asked, answer], add_generation_prompt=False)
+            text = self.chat_text([question, answer], add_generation_prompt=False)
         except InputError:  # some templates refuse an assistant's message
             return ""
         return text.rpartition("!")[2]

@@ -114,11 +114,11 @@ OF_A_TEXT = frozenset({None, "prompt", "response", "messages", "input", "token_i
 """The parameters of errors that are about one text of several, not about the options of all."""
 
 
-def numbered(plans: list[Plan[T]], what: str) -> list[Plan[T]]:
+def numbered(plans: list[Plan[T]], noun: str) -> list[Plan[T]]:
     """Return the plans; each of several begins an InputError about its text with "prompt 2: "."""
     if len(plans) == 1:
         return plans
-    return [_placed(plan, f"{what} {number}") for number, plan in enumerate(plans, start=1)]
+    return [_placed(plan, f"{noun} {number}") for number, plan in enumerate(plans, start=1)]
 
 
 def _placed(plan: Plan[T], place: str) -> Plan[T]:

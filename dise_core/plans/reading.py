@@ -154,9 +154,9 @@ class Read:
             raise PlanError("a Read of shadows has no context_ids: its text is finished")
 
 
-def _length(what: str, ids: object) -> int:
+def _length(name: str, ids: object) -> int:
     if not isinstance(ids, np.ndarray) or ids.dtype != np.int64 or ids.ndim != 1:
-        raise PlanError(f"the {what} of a Read must be int64 [N], not {shown(ids)}")
+        raise PlanError(f"the {name} of a Read must be int64 [N], not {shown(ids)}")
     return len(ids)
 
 

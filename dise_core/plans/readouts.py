@@ -123,8 +123,8 @@ def named_ids(readout: Readout) -> tuple[Ids, ...]:
         case TokenLogProbs(targets):
             return (targets, *_sets(readout))
         case TopLogProbs(_, ids, targets) if ids or targets is not None:
-            asked = np.array(ids, np.int64)
-            return (asked, *(() if targets is None else (targets,)), *_sets(readout))
+            per_position = () if targets is None else (targets,)
+            return (np.array(ids, np.int64), *per_position, *_sets(readout))
         case _:
             return _sets(readout)
 

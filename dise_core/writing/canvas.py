@@ -90,8 +90,8 @@ class Canvases:
             return ()
         is_new = ~np.isnan(now)
         if before is not None:
-            both = min(len(before), len(now))
-            is_new[:both] &= now[:both] != before[:both]
+            length = min(len(before), len(now))
+            is_new[:length] &= now[:length] != before[:length]
         self._scored[canvas.sample] = now.copy()
         positions = np.flatnonzero(is_new)
         return tuple(zip(positions.tolist(), now[positions].tolist(), strict=True))

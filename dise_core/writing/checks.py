@@ -48,21 +48,21 @@ def checked_generation(
 
 
 def checked_revision(
-    reviser: Strategy, revised: object, before: TokenSequence, info: ModelInfo, most: int
+    reviser: Strategy, revised: object, before: TokenSequence, info: ModelInfo, max_tokens: int
 ) -> Generation:
     """Return a response that was revised, of at most so many tokens, and its evaluation."""
     mask_id = info.special.mask_id
     ends = before.prompt, before.suffix
     generation = checked_generation("reviser", reviser, revised, *ends, mask_id)
     checked_score("reviser", reviser, generation.evaluation.score)
-    for promise, is_kept, answer in _promises_of_revision(generation, before, info, most):
+    for promise, is_kept, answer in _promises_of_revision(generation, before, info, max_tokens):
         if not is_kept:
             raise broken("reviser", reviser, promise, answer)
     return generation
 
 
 def _promises_of_revision(
-    generation: Generation, before: TokenSequence, info: ModelInfo, most: int
+    generation: Generation, before: TokenSequence, info: ModelInfo, max_tokens: int
 ) -> Iterator[tuple[str, bool, str]]:
     text, rounds, evaluation = generation.sequence, generation.revisions, generation.evaluation
     ids, length = text.ids, len(text.response)
@@ -70,12 +70,12 @@ def _promises_of_revision(
     yield "token ids, int64 [N]", is_flat, described(ids)
     vocabulary = f"token ids in 0..{info.vocab_size - 1}"
     yield vocabulary, are_within(ids, info.vocab_size), described(ids)
-    yield f"a response of at most {most} tokens", length <= most, f"one of {length}"
+    yield f"a response of at most {max_tokens} tokens", length <= max_tokens, f"one of {length}"
     is_whole = evaluation.tokens is None or np.shape(evaluation.tokens.logprobs) == (length,)
     yield f"a report on all {length} tokens", is_whole, ""
     scored = evaluation.score.positions
     yield f"positions in 0..{len(ids) - 1}", are_within(scored, len(ids)), described(scored)
-    is_trace = isinstance(rounds, tuple) and all(isinstance(one, Revision) for one in rounds)
+    is_trace = isinstance(rounds, tuple) and all(isinstance(item, Revision) for item in rounds)
     yield "a tuple of Revisions", is_trace, described(rounds)
     is_traced = np.array_equal(ids, before.ids) or any(revision.is_accepted for revision in rounds)
     yield "an accepted Revision of a text that it changed", is_traced, "none"

@@ -146,7 +146,7 @@ class Denoiser(Sampler):
     def _blocks(self, canvas: Ids, start: int, stop: int) -> Iterator[tuple[tuple[int, int], Ids]]:
         """Yield each block with a mask in [start, stop): its span, and its masks from `start`."""
         grid = BlockGrid(self.block_length, start if self.info.block_origin == "response" else 0)
-        for first, last in grid.spans(start, len(canvas)):
-            masked = first + np.flatnonzero(canvas[first:last] == self.mask_id)
+        for first, end in grid.spans(start, len(canvas)):
+            masked = first + np.flatnonzero(canvas[first:end] == self.mask_id)
             if len(masked) and masked[0] < stop:
-                yield (grid.start_of(first), last), masked
+                yield (grid.start_of(first), end), masked

@@ -128,29 +128,31 @@ class Filling:
         )
         if not sampler.policy.edits:
             return self._unmask(step, state, candidates)
-        others, places = reading.at(~is_masked), positions[~is_masked]
-        drafts = Drafts(places, self.text.ids[places], others.token_ids, others.confidences)
+        replacements, places = reading.at(~is_masked), positions[~is_masked]
+        drafts = Drafts(
+            places, self.text.ids[places], replacements.token_ids, replacements.confidences
+        )
         state = replace(state, drafts=drafts)
         is_unmasked = self._unmask(step, state, candidates)
-        return self._edit(step, state, drafts, others) or is_unmasked
+        return self._edit(step, state, drafts, replacements) or is_unmasked
 
     def _unmask(self, step: int, state: UnmaskingStep, candidates: Reading) -> bool:
         """Write the candidates that the policy chooses for masks; whether there are any."""
         policy = self.text.sampler.policy
         if not len(state.positions):
             return False
-        chosen = checked_indices(policy, policy.choose(state), len(state.positions))
-        places, tokens = state.positions[chosen], candidates.token_ids[chosen]
-        self.text.writing.commit(step, places, tokens, candidates.among[chosen])
-        return len(chosen) > 0
+        indices = checked_indices(policy, policy.choose(state), len(state.positions))
+        places, tokens = state.positions[indices], candidates.token_ids[indices]
+        self.text.writing.commit(step, places, tokens, candidates.among[indices])
+        return len(indices) > 0
 
-    def _edit(self, step: int, state: UnmaskingStep, drafts: Drafts, others: Reading) -> bool:
+    def _edit(self, step: int, state: UnmaskingStep, drafts: Drafts, replacements: Reading) -> bool:
         """Write the candidates that the policy chooses for other tokens; whether any differs."""
         policy = self.text.sampler.policy
         edited = checked_indices(policy, policy.edit(state), len(drafts.positions))
         is_other = edited[drafts.candidates[edited] != drafts.token_ids[edited]]
         places, tokens = drafts.positions[is_other], drafts.candidates[is_other]
-        self.text.writing.commit(step, places, tokens, others.logprobs[is_other])
+        self.text.writing.commit(step, places, tokens, replacements.logprobs[is_other])
         return len(is_other) > 0
 
     def _read(self, noise: Noise, positions: Ids, is_first: bool, is_whole: bool) -> Plan[Reading]:
@@ -169,11 +171,11 @@ class Filling:
             is_complete=sampler.info.last_block == "alone",
         )
         final = self._final(read, span[1] if is_whole else span[0])
-        own = replace(read, positions=final, readout=self._own(text, final), canvas=None)
+        final_read = replace(read, positions=final, readout=self._own(text, final), canvas=None)
         reads = [read, *sampler.recording(read)]
-        readings = yield [*reads, own] if len(final) else reads
+        readings = yield [*reads, final_read] if len(final) else reads
         if len(final):
-            memory.note(own, readings[-1])
+            memory.note(final_read, readings[-1])
         memory.note(read, readings[0])
         if self.valid is not None:
             readings = [self.valid.chosen(readings[0], noise), *readings[1:]]
@@ -188,8 +190,9 @@ class Filling:
         stop = min(self.span[1], self.text.stop, int(positions[-1]) + 1)
         info = self.text.sampler.info
         blocks = info.block_length or len(text), info.max_length, info.block_origin
-        written = TokenSequence(text[:stop], start, info.special, *blocks)
-        return TokenLogProbs(text[positions], allowed_in(written, constraint).at(positions - start))
+        sequence = TokenSequence(text[:stop], start, info.special, *blocks)
+        among = allowed_in(sequence, constraint).at(positions - start)
+        return TokenLogProbs(text[positions], among)
 
     def _readout(self, noise: Noise) -> Readout:
         if self.valid is not None:
@@ -200,25 +203,25 @@ class Filling:
     def _shown(self, text: Ids) -> Canvas:
         start, stop = self.text.prompt_length, min(len(text), self.text.stop)
         sampler = self.text.sampler
-        known = sampler.memory.known(text[:stop])
+        logprobs = sampler.memory.known(text[:stop])
         return Canvas(
             sampler.sample,
             start,
             sampler.is_settled,
             settled=self.span[0] if sampler.policy.edits else None,
-            logprobs=None if known is None else known[start:],
+            logprobs=None if logprobs is None else logprobs[start:],
             written=self.text.writing.logprobs[start:stop].copy(),
             stop=stop,
         )
 
     def _final(self, read: Read, stop: int) -> Ids:
         """Return the response's positions before `stop` whose unknown logprobs the pass tells."""
-        known = self.text.sampler.memory.known(read.token_ids)
-        if known is None or read.guidance is not None:
+        logprobs = self.text.sampler.memory.known(read.token_ids)
+        if logprobs is None or read.guidance is not None:
             return NONE
         window = read.cache and read.cache.window
         start = max(self.text.prompt_length, window[0] if window else 0)
-        return start + np.flatnonzero(np.isnan(known[start:stop]))
+        return start + np.flatnonzero(np.isnan(logprobs[start:stop]))
 
     def _masked(self, *, to_the_end: bool = False) -> Ids:
         ids = self.text.ids

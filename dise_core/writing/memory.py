@@ -85,17 +85,17 @@ class FinishedBlocks(Memory):
     def hint(self, text: Ids, block: Ids, is_first: bool) -> CacheHint | None:  # noqa: ARG002
         if not self._is_caching:
             return None
-        last = max(min(num_shared(self._cached, text), len(text) - 1), 0)
-        start = self._grid.start_of(last)
+        num_same = min(num_shared(self._cached, text), len(text) - 1)
+        start = self._grid.start_of(max(num_same, 0))
         window = (start, len(text)) if start else None
         return CacheHint(self._slot, window, border_of(max(self._room, len(text)), self._info))
 
     def known(self, text: Ids) -> LogProbs:
-        whole = self._completed(text)
-        num_known = num_shared(self._ids, whole)
-        if not num_known == len(whole) == len(self._ids):
+        ids = self._completed(text)
+        num_known = num_shared(self._ids, ids)
+        if not num_known == len(ids) == len(self._ids):
             num_known = self._grid.start_of(num_known)
-        values = np.full(len(whole), np.nan, np.float32)
+        values = np.full(len(ids), np.nan, np.float32)
         values[:num_known] = self._logprobs[:num_known]
         return values[: len(text)]
 
@@ -107,15 +107,15 @@ class FinishedBlocks(Memory):
             self._cached = read.token_ids.copy()
         if not asks_own_tokens(read, self.is_among_allowed) or not reading.is_exact:
             return
-        whole = self._completed(read.token_ids)
-        masked = np.flatnonzero(whole == self._info.special.mask_id)
-        stop = self._grid.start_of(int(masked[0])) if len(masked) else len(whole)
+        ids = self._completed(read.token_ids)
+        masked = np.flatnonzero(ids == self._info.special.mask_id)
+        stop = self._grid.start_of(int(masked[0])) if len(masked) else len(ids)
         if read.is_complete:
             stop = min(stop, self._grid.start_of(len(read.token_ids)))
-        logprobs = np.full(len(whole), np.nan, np.float32)
+        logprobs = np.full(len(ids), np.nan, np.float32)
         logprobs[: len(read.token_ids)] = self.known(read.token_ids)
         logprobs[read.positions] = reading.logprobs
-        self._ids, self._logprobs = whole[:stop].copy(), logprobs[:stop]
+        self._ids, self._logprobs = ids[:stop].copy(), logprobs[:stop]
 
     def _completed(self, text: Ids) -> Ids:
         return completed(Read(text, text[:0], TokenLogProbs(text[:0])), self._info).token_ids

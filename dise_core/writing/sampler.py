@@ -145,5 +145,5 @@ class Sampler:
 
     def note(self, writing: Writing, read: Read, recorded: Sequence[Reading]) -> None:
         """Keep what the `recording` of a step's Read was answered, until the step commits."""
-        told = zip(self.recorded, recorded, strict=True)
-        writing.see(read.positions, {kind: reading.confidences for kind, reading in told})
+        pairs = zip(self.recorded, recorded, strict=True)
+        writing.see(read.positions, {kind: reading.confidences for kind, reading in pairs})

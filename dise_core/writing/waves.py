@@ -23,16 +23,16 @@ def in_waves(
     """
     if params.num_samples == 1:
         return [(yield from sample(0))]
-    written = list[Generation]()
+    answers = list[Generation]()
     with started(map(sample, range(params.num_samples))) as samples:
         for wave in waves(params):
-            written += yield from _write(
+            answers += yield from _write(
                 samples[wave.start : wave.stop], samples[wave.stop :], at_once
             )
-            scores = (answer.evaluation.score.value for answer in written)
+            scores = (answer.evaluation.score.value for answer in answers)
             if any(is_sure(score, params, calibration) for score in scores):
                 break
-    return written
+    return answers
 
 
 def _write(
@@ -50,11 +50,11 @@ def _write(
 
 def waves(params: SamplingParams) -> Iterator[range]:
     """Yield the samples written together: all or, with stop_at, n and then as many as there are."""
-    done, total = 0, params.num_samples
-    while done < total:
-        size = total if params.stop_at is None else min(done or params.n, total - done)
-        yield range(done, done + size)
-        done += size
+    count, total = 0, params.num_samples
+    while count < total:
+        size = total if params.stop_at is None else min(count or params.n, total - count)
+        yield range(count, count + size)
+        count += size
 
 
 def is_sure(score: float, params: SamplingParams, calibration: Calibration | None) -> bool:

@@ -24,11 +24,11 @@ class Writer:
         if self.reviser is None:
             return (yield from self._first(prompt, denoiser, scorer))
         self.reviser.check(scorer)
-        asked = scorer.top_logprobs
-        reporting = replace(scorer, top_logprobs=asked or 0)
+        num_top = scorer.top_logprobs
+        reporting = replace(scorer, top_logprobs=num_top or 0)
         first = yield from self._first(prompt, replace(denoiser, is_revised=True), reporting)
         revised = yield from self._revised(self.reviser, first, denoiser, reporting)
-        tokens = None if asked is None else revised.evaluation.tokens
+        tokens = None if num_top is None else revised.evaluation.tokens
         return replace(revised, evaluation=replace(revised.evaluation, tokens=tokens))
 
     def _first(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
@@ -47,9 +47,9 @@ class Writer:
         copy = replace(first, sequence=replace(text, ids=text.ids.copy()), evaluation=evaluation)
         again = replace(denoiser, noise=denoiser.noise.for_revision(), is_revised=True)
         revised = yield from reviser.revise(copy, again, scorer)
-        most = max(len(text.response), denoiser.max_tokens)
-        most = min(most, denoiser.max_length - text.prompt_length - text.suffix_length)
-        revised = checked_revision(reviser, revised, text, denoiser.info, most)
+        max_tokens = max(len(text.response), denoiser.max_tokens)
+        max_tokens = min(max_tokens, denoiser.max_length - text.prompt_length - text.suffix_length)
+        revised = checked_revision(reviser, revised, text, denoiser.info, max_tokens)
         after = revised.sequence
         if (writing := after.own_writing()) is None and text.writing is not None:
             writing = text.writing.onto(after.ids)
