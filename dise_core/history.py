@@ -54,7 +54,7 @@ class Writing:
             self.confidences[kind][positions] = values[positions]
 
     def force(self, span: slice, is_forced: Mask, is_told: bool) -> None:
-        """Note where in a span a constraint left no other token; is_told: and that it was sure."""
+        """Note which tokens of a span were forced. is_told: each then counts 0."""
         self.forced[span] = is_forced
         self.logprobs[span][is_forced] = 0.0 if is_told else np.nan
 
@@ -70,7 +70,7 @@ class Writing:
         return writing
 
     def onto(self, ids: Ids) -> Self:
-        """Return the writing of another text, of which it tells where the same token stands."""
+        """Return this history for another text, where both have the same token."""
         length = min(len(ids), len(self.ids))
         same = np.flatnonzero(self.ids[:length] == ids[:length])
         return self.moved(ids, same, same)
@@ -80,19 +80,19 @@ class Writing:
         return self.moved(self.ids[positions], positions, np.arange(len(positions)))
 
     def inserted(self, position: int, ids: Ids) -> Self:
-        """Return the writing with given tokens, int64 [K], before the one at a position."""
+        """Return the writing with given tokens, int64 [K], before a position."""
         old = np.arange(len(self.ids))
         new = old + len(ids) * (old >= position)
         return self.moved(np.insert(self.ids, position, ids), old, new)
 
     def confidence(self, kind: str) -> Floats:
-        """Return the confidence of a kind at each token's commit, float64 [N]; NaN if unknown."""
+        """Return the confidence at each token's commit, float64 [N]; NaN if unknown."""
         values = self.confidences.get(kind)
         return np.full(len(self.ids), np.nan) if values is None else values
 
 
 def _spread(values: Floats, positions: Ids, length: int) -> Floats:
-    """Return values, float64 [M], at their positions in a text of that length; NaN elsewhere."""
+    """Return values, float64 [M], at positions of such a text; NaN elsewhere."""
     spread = np.full(length, np.nan)
     spread[positions] = values
     return spread

@@ -1,4 +1,4 @@
-"""Random numbers keyed by request, step and position, so they do not depend on batching."""
+"""Random numbers by request, step and position, whatever the batch."""
 
 import hashlib
 import secrets
@@ -30,7 +30,7 @@ class Noise:
         return cls(seed, int.from_bytes(digest.digest(), "little"))
 
     def for_revision(self) -> Self:
-        """Return the noise of revising the same sample, independent of that of writing it."""
+        """Return the noise of revising the sample, independent of writing it."""
         return replace(self, stream=self.stream ^ 2**63, step=0)
 
     def at_step(self, step: int) -> Self:
@@ -38,16 +38,16 @@ class Noise:
         return replace(self, step=step)
 
     def uniforms(self, positions: Ids, purpose: int = 0) -> Floats:
-        """Return float64 [M] in [0, 1) for positions int64 [M]; purposes draw independently."""
+        """Return float64 [M] in [0, 1) for positions [M]; purposes are independent."""
         # Draw from position 0 on: a position's number must not depend on which others are asked.
         return self.generator(purpose).random(int(positions.max(initial=-1)) + 1)[positions]
 
     def generator(self, purpose: int = 0) -> np.random.Generator:
-        """Return a new generator keyed by (seed, stream, step); purposes draw independently."""
+        """Return a generator of (seed, stream, step); purposes are independent."""
         key = np.array([self.seed, self.stream], dtype=np.uint64)
         return np.random.Generator(np.random.Philox(key=key, counter=[0, self.step, purpose, 0]))
 
 
 def drawn_seed() -> int:
-    """Return a random 32-bit seed: short enough to type, and exact in any language's JSON."""
+    """Return a random 32-bit seed: short to type, exact in any language's JSON."""
     return secrets.randbits(32)

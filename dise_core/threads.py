@@ -39,7 +39,7 @@ def configure_threads() -> bool:
 
 @cache
 def choose_threads() -> bool:
-    """Return whether the number of threads is ours: left open, and torch not yet imported."""
+    """Return whether we choose the threads: left open, and torch not imported."""
     return "torch" not in sys.modules and configure_threads()
 
 
@@ -64,7 +64,7 @@ def num_cores() -> int:
 
 
 def cpu_quota(root: Path = CGROUPS, listing: Path = OWN_CGROUPS) -> float | None:
-    """Return the CPU quota in cores, None for no limit. listing: lists the process's groups."""
+    """Return the CPU quota in cores, None for no limit. listing: of its groups."""
     if not listing.exists():
         return None
     limits = (_limit(folder) for folder in _groups(root, listing))
@@ -85,7 +85,7 @@ def _groups(root: Path, listing: Path) -> Iterator[Path]:
 
 
 def _limit(folder: Path) -> float | None:
-    """A group's own limit in cores; version 2 has one file, in version 1 -1 is no limit."""
+    """Return a group's limit in cores. Version 1 has two files, and -1 for no limit."""
     if (file := folder / "cpu.max").is_file():
         quota, period = file.read_text().split()
     elif (alone := folder / "cpu.cfs_quota_us").is_file():

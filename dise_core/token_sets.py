@@ -1,4 +1,4 @@
-"""Sets of tokens that may stand at the positions of a text, and the rule that tells them."""
+"""Sets of tokens that may stand at a text's positions, and the rule behind them."""
 
 from __future__ import annotations
 
@@ -61,4 +61,4 @@ class TextRule(ABC):
 
     @abstractmethod
     def is_forced(self, response: Ids) -> Mask:
-        """Return which tokens of a finished response [R] were certain from those before them."""
+        """Return which tokens of a response [R] were certain from earlier ones."""

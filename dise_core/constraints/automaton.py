@@ -44,7 +44,7 @@ class Automaton:
 
     @property
     def forced(self) -> Mask:
-        """Where the next byte is certain, bool [S + 1]: there is just one, and no end before it."""
+        """Where the next byte is certain, bool [S + 1]: one byte, and no end."""
         is_single = (self.next != self.dead).sum(axis=1) == 1
         forced: Mask = is_single & ~self.accepting
         return forced
@@ -70,7 +70,7 @@ def trimmed(table: States, accepting: Mask, start: int) -> Automaton | None:
 
 
 def distances(goals: Mask, sources: States, targets: States) -> States:
-    """Return the fewest edges from a state of `goals` [S] to each, int32 [S]; -1 if none lead."""
+    """Return the fewest edges from `goals` [S] to each state, int32 [S]; -1 for none."""
     order = np.argsort(sources, kind="stable")
     targets = targets[order]
     firsts = np.searchsorted(sources[order], np.arange(len(goals) + 1))

@@ -1,4 +1,4 @@
-"""A block under a constraint: at each step its likeliest valid text, or one that is drawn."""
+"""A block under a constraint: the likeliest valid text of each step, or a drawn one."""
 
 from dataclasses import dataclass, replace
 
@@ -40,7 +40,7 @@ class ValidBlock:
         return TopLogProbs(NUM_CANDIDATES, constraint.offered, targets, is_by_entropy, among)
 
     def allowed(self) -> TokenSets:
-        """Return the tokens that some valid text has at each mask, [M], and all that is written."""
+        """Return the tokens at each mask, [M], of valid texts with what is written."""
         tokens, is_masked = self.constraint.tokens, self._is_masked
         ways, num_tokens = tokens.ways, len(self.ids)
         assert ways is not None, "the ways on are known where scores are told by them"
@@ -59,7 +59,7 @@ class ValidBlock:
         return ways.between(before[masks], behind[masks + 1])
 
     def chosen(self, reading: Reading, noise: Noise) -> Reading:
-        """Return the candidates, [M], of the block's likeliest valid text, or of a drawn one."""
+        """Return the candidates, [M], of the likeliest valid text, or of a drawn one."""
         constraint, is_masked = self.constraint, self._is_masked
         masked = iter(zip(reading.token_ids, constraint.weights(reading), strict=True))
         rows: list[Weighted] = [

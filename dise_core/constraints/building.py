@@ -182,7 +182,7 @@ def _failure(source: Source, answer: bytes, lane: int) -> Exception:
 
 
 class _Host:
-    """The process that forks; it begins with the first build, and ends with this process."""
+    """The process that forks, from the first build to the end of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

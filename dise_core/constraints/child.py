@@ -84,7 +84,7 @@ def answer(connection: socket.socket, maker: str | None) -> None:
         size = int.from_bytes(stream.read(4), "big")
         text = stream.read(size).decode(errors="surrogatepass")
     try:
-        automaton = automaton_of(text if maker is None else _translated(maker, text))
+        automaton = automaton_of(text if maker is None else _translate(maker, text))
     except InputError as error:
         refusal = {"message": str(error), "parameter": error.parameter}
         connection.sendall(REFUSED + json.dumps(refusal).encode())
@@ -101,7 +101,7 @@ def class_of(maker: str) -> type:
     return cls
 
 
-def _translated(maker: str, text: str) -> str:
+def _translate(maker: str, text: str) -> str:
     settings: Record = json.loads(text)
     expression: str = class_of(maker)(**settings).expression()
     return expression
@@ -135,7 +135,7 @@ def automaton_of(expression: str) -> Automaton:
 
 
 def check(expression: str) -> None:
-    """Raise InputError for an expression that is too long, or that would leave its sentinels."""
+    """Raise InputError for an expression that is too long, or leaves its sentinels."""
     if len(expression) > MAX_CHARACTERS:
         raise InputError(
             f"the expression {shown(expression)} has {len(expression):,} characters, more than "

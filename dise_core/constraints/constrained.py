@@ -1,4 +1,4 @@
-"""A constraint as a request applies it: which tokens are candidates, and what they weigh."""
+"""A constraint of one request: which tokens are candidates, and what they weigh."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ NUM_CANDIDATES = 32
 """The likeliest tokens of a position that are candidates."""
 
 LAST_RESORT = -1e4
-"""The weight, in nats, of a token that validity alone asks for: as few as possible are written."""
+"""The weight, in nats, of a token that only validity asks for: few are written."""
 
 LEAST = -5e3
-"""What a log-probability counts at least, so that one impossible token is better than two."""
+"""The least that a log-probability counts: one impossible token is better than two."""
 
 MAX_STEP = 40_000_000
 """Ways on from states by candidates that a step may look at: a fifth of a second."""
@@ -83,7 +83,7 @@ class Constrained(TextRule):
 
     @property
     def at_once(self) -> int:
-        """Answers of a request that may go on in one step: their work delays all others."""
+        """How many answers of a request may go on in one step."""
         return max(1, MAX_STEP // _step(self.tokens, self.params))
 
     @cached_property
@@ -92,7 +92,7 @@ class Constrained(TextRule):
 
     @cached_property
     def offered(self) -> tuple[int, ...]:
-        """The candidates of each position beside its likeliest: completion's, and favoured ones."""
+        """The candidates beside the likeliest: completion tokens and favoured ones."""
         return (*self.tokens.completion.tolist(), *self._favoured.tolist())
 
     def weights(self, reading: Reading) -> Floats:
@@ -112,7 +112,7 @@ class Constrained(TextRule):
         return weights
 
     def confidences(self, reading: Reading, columns: Ids) -> Floats:
-        """Return the untempered confidence in each row's column, float64 [M], for the policy."""
+        """Return the untempered confidence in each row's column, float64 [M]."""
         rows, kind = np.arange(len(columns)), self.confidence
         probabilities = np.exp(reading.logprobs, dtype=np.float64)
         confidences = reading.confidences
@@ -168,7 +168,7 @@ def _check_step(tokens: TokenAutomaton, params: SamplingParams) -> None:
 
 
 def _likely(weights: Floats, num_ranked: int, params: SamplingParams) -> Mask:
-    """Return which columns [M, K] are among the first num_ranked, after top-k and top-p."""
+    """Return which columns [M, K] remain of the first num_ranked by top-k and top-p."""
     is_kept = np.zeros(weights.shape, np.bool_)
     is_kept[:, :num_ranked] = True
     if params.is_drawn:

@@ -41,7 +41,7 @@ class _Child:
 
 
 class Host:
-    """One thread, which waits for requests, for children that end, and for those who leave."""
+    """One thread that waits for requests, ending children and leaving clients."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control

@@ -66,4 +66,4 @@ class Kept:
 
 
 KEPT = Kept(2**27)
-"""Vocabularies, and automata over their tokens: the requests that follow have them at once."""
+"""Vocabularies and automata over their tokens, for the requests that follow."""

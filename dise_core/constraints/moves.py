@@ -1,4 +1,4 @@
-"""What the tokens of a vocabulary do to an automaton: those that do the same are looked at once."""
+"""What tokens do to an automaton; tokens that do the same are looked at once."""
 
 from __future__ import annotations
 
@@ -53,9 +53,7 @@ class _Level:
         is_alive = targets != dead
         sources, targets, owners = self.sources[at[is_alive]], targets[is_alive], owners[is_alive]
         bounds = np.searchsorted(owners, np.arange(len(moves) + 1))
-        marks = _mixed(
-            sources.astype(np.uint64) * np.uint64(len(table)) + targets.astype(np.uint64)
-        )
+        marks = _mix(sources.astype(np.uint64) * np.uint64(len(table)) + targets.astype(np.uint64))
         sums = np.append(np.uint64(0), marks.cumsum(dtype=np.uint64))
         return _Level(sources, targets, bounds), np.diff(sums[bounds])
 
@@ -103,10 +101,10 @@ def moves_of(
         num_moves += len(end_nodes)
         rows, nodes = rows[~is_whole], nodes[~is_whole]
     tokens = np.concatenate(token_ids), np.concatenate(token_moves)
-    return _gathered(*tokens, np.concatenate(pairs), np.concatenate(pair_moves)), num_steps
+    return _gather(*tokens, np.concatenate(pairs), np.concatenate(pair_moves)), num_steps
 
 
-def _gathered(ids: Ids, token_moves: Ids, pairs: Ids, pair_moves: Ids) -> Moves:
+def _gather(ids: Ids, token_moves: Ids, pairs: Ids, pair_moves: Ids) -> Moves:
     """Return tokens [T] and pairs of states [K] by their moves."""
     num_moves = 1 + int(token_moves.max(initial=-1))
     order = np.argsort(token_moves, kind="stable")
@@ -122,8 +120,8 @@ def _ranges(bounds: Ids, indices: Ids) -> Ids:
     return offsets + np.arange(len(offsets))
 
 
-def _mixed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Return numbers as random ones (splitmix64), which nobody outside of this process can tell."""
+def _mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return hashes (splitmix64) that nobody outside of this process can predict."""
     mixed = numbers + SEED
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)

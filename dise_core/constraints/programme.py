@@ -65,7 +65,7 @@ class _Lattice:
             self._states.append(np.flatnonzero(is_reached))
 
     def _ahead(self, index: int, states: Ids, worth: Floats) -> Floats:
-        """Return what candidates are worth from states, [K, R]. worth: of the states behind."""
+        """Return candidates' worth from states, [K, R]. worth: of the states behind."""
         ids, weights = self._rows[index]
         everywhere = np.full(self._tokens.num_states, -np.inf)
         everywhere[self._states[index + 1]] = worth
@@ -73,7 +73,7 @@ class _Lattice:
         return ahead
 
     def backward(self, final: Mask, summed: Callable[[Floats], Floats]) -> list[Floats]:
-        """Return what the rest is worth from each state, before each position and at the end."""
+        """Return the rest's worth from each state, before each position and the end."""
         values = [np.where(final[self._states[-1]], 0.0, -np.inf)]
         for index in reversed(range(len(self._rows))):
             values.append(summed(self._ahead(index, self._states[index], values[-1])))

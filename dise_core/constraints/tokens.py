@@ -16,10 +16,10 @@ from dise_core.sequence import SpecialTokens
 from dise_core.token_sets import EVERY, TokenSets
 
 MAX_WORK = 300_000_000
-"""Edges that may be looked at to find out which lengths are possible: less than a second."""
+"""Edges that may be followed to find the possible lengths: less than a second."""
 
 MAX_KEPT, MAX_WIDTH = 4_000_000, 4096
-"""Entries of tokens' maps that are kept, and states of the largest automata whose maps are."""
+"""Entries of all kept maps of tokens, and states of the largest automata with maps."""
 
 
 class TokenAutomaton:
@@ -80,7 +80,7 @@ class TokenAutomaton:
         self._exact = [np.packbits(self.accepting)]
 
     def _edges(self) -> tuple[States, States]:
-        """Return the edges that the completion tokens are, each once: from where, to where."""
+        """Return each edge of the completion tokens once: from where, to where."""
         behind = self.maps(self.completion)
         sources = np.nonzero(behind != self.dead)[1]
         edges = np.unique(sources * self.num_states + behind[behind != self.dead])
@@ -105,19 +105,19 @@ class TokenAutomaton:
         return int(self._least[self.start])
 
     def maps(self, token_ids: Ids) -> States:
-        """Return the state behind each token [T] from each state, int32 [T, num_states]."""
+        """Return the state behind each token from each state, int32 [T, num_states]."""
         return self.steps(token_ids, np.arange(self.num_states))
 
     def steps(self, token_ids: Ids, states: Ids) -> States:
-        """Return the state behind each token [T] from each of these states [R], int32 [T, R]."""
+        """Return the state behind each token [T] from these states [R], int32 [T, R]."""
         if len(token_ids) > self._max_rows:
-            return self._walked(token_ids, states)
+            return self._walk(token_ids, states)
         with self._lock:
             rows = self._kept_rows(token_ids)
             return self._kept[rows[:, None], states]
 
     def _kept_rows(self, token_ids: Ids) -> Ids:
-        """Return the rows of the kept maps that are these tokens', [T]; add those that are not."""
+        """Return these tokens' rows of the kept maps, [T]; add missing ones."""
         new = np.unique([token for token in token_ids.tolist() if token not in self._rows])
         if len(self._rows) + len(new) > self._max_rows:
             self._rows, new = {}, np.unique(token_ids)
@@ -128,10 +128,10 @@ class TokenAutomaton:
                 self._kept = np.resize(self._kept, (size, self.num_states))
             self._rows |= zip(new.tolist(), range(first, stop), strict=True)
             everywhere = np.arange(self.num_states)
-            self._kept[first:stop] = self._walked(new.astype(np.int64), everywhere)
+            self._kept[first:stop] = self._walk(new.astype(np.int64), everywhere)
         return np.array([self._rows[token] for token in token_ids.tolist()], np.int64)
 
-    def _walked(self, token_ids: Ids, states: Ids) -> States:
+    def _walk(self, token_ids: Ids, states: Ids) -> States:
         data = [self._bytes(token_id) for token_id in token_ids.tolist()]
         lengths = np.array([len(spelling) for spelling in data])
         behind = np.full((len(data), len(states)), self.dead, np.int32)
@@ -169,10 +169,10 @@ class TokenAutomaton:
             )
         with self._lock:
             while len(self._exact) <= num_masks:
-                self._exact.append(np.packbits(self._before(self._unpacked(-1))))
-            return self._unpacked(num_masks)
+                self._exact.append(np.packbits(self._before(self._unpack(-1))))
+            return self._unpack(num_masks)
 
-    def _unpacked(self, index: int) -> Mask:
+    def _unpack(self, index: int) -> Mask:
         return np.unpackbits(self._exact[index], count=self.num_states).astype(np.bool_)
 
     def _before(self, final: Mask) -> Mask:
@@ -181,7 +181,7 @@ class TokenAutomaton:
         return before
 
     def through(self, final: Mask, options: Sequence[Ids]) -> Mask:
-        """Return the states [num_states] from which such positions lead into those of `final`."""
+        """Return the states [num_states] from which such positions lead into `final`."""
         for token_ids in reversed(options):
             is_known = token_ids is self.completion
             final = self._before(final) if is_known else final[self.maps(token_ids)].max(axis=0)
@@ -225,16 +225,16 @@ class TokenAutomaton:
 
     @property
     def ways(self) -> Ways | None:
-        """Where all tokens that may be written lead; None if that is too much to look at."""
+        """Where all tokens that may be written lead; None if that is too much work."""
         return self.find_ways()
 
     def find_ways(self, stop: Stop | None = None) -> Ways | None:
         """Return `ways`, found now if they are not yet. Raises StoppedError."""
         if not self.knows_ways:
-            self._ways, self.knows_ways = self._found(stop or Stop()), True
+            self._ways, self.knows_ways = self._look_for_ways(stop or Stop()), True
         return self._ways
 
-    def _found(self, stop: Stop) -> Ways | None:
+    def _look_for_ways(self, stop: Stop) -> Ways | None:
         left_out = self._unwritten | self._special.eos_ids
         is_written = ~np.isin(self._vocabulary.ids, list(left_out))
         ends = np.array(sorted(self._special.eos_ids - self._unwritten), np.int64)
@@ -256,7 +256,7 @@ class TokenAutomaton:
         return self._with_own(sets, ids)
 
     def _behind(self, ids: Ids, cuts: Collection[int]) -> Mask:
-        """Return the states behind each token of a response from which the rest is read, [R, S]."""
+        """Return the states behind each token from which the rest is read, [R, S]."""
         is_end = self._special.is_end(ids)
         end = int(is_end.argmax()) if is_end.any() else len(ids)
         tokens, rows = np.unique(ids, return_inverse=True)

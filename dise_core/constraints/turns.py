@@ -127,14 +127,14 @@ class Builders:
             self._running[lane].remove(build)
             is_awaited = self._builds.get(build.key) is build
             if is_awaited and isinstance(outcome, UnfinishedError):
-                outcome = self._moved(build)
+                outcome = self._move(build)
             if not isinstance(outcome, UnfinishedError):
                 self._forget(build)
             self._start()
         if is_awaited and not isinstance(outcome, UnfinishedError):
             self._settle(build, outcome)
 
-    def _moved(self, build: _Build) -> BaseException:
+    def _move(self, build: _Build) -> BaseException:
         """Let a build wait for the next lane; return what came of it."""
         build.lane = SLOW
         try:
@@ -145,7 +145,7 @@ class Builders:
         return UnfinishedError()
 
     def _forget(self, build: _Build) -> None:
-        """Take a build from those that others may join; and the turns of who has no other."""
+        """Let nobody join a build any more; forget the turns of who has no other."""
         if self._builds.get(build.key) is build:
             del self._builds[build.key]
         builds = self._builds.values()

@@ -1,4 +1,4 @@
-"""A model's tokens as bytes, and those that bring any beginning of a valid text to its end."""
+"""A model's tokens as bytes, and those that complete any beginning of a valid text."""
 
 import sys
 from collections import Counter
@@ -37,12 +37,12 @@ def vocabulary_of(tokenizer: Tokenizer, vocab_size: int) -> Vocabulary:
     key = tokenizer, vocab_size
     vocabulary = KEPT.get(Vocabulary, key)
     if vocabulary is None:
-        vocabulary = _made(tokenizer, vocab_size)
+        vocabulary = _make(tokenizer, vocab_size)
         KEPT.put(key, vocabulary)
     return vocabulary
 
 
-def _made(tokenizer: Tokenizer, vocab_size: int) -> Vocabulary:
+def _make(tokenizer: Tokenizer, vocab_size: int) -> Vocabulary:
     pairs = [(tokenizer.token_bytes(token_id), token_id) for token_id in range(vocab_size)]
     spelled = [(data, token_id) for data, token_id in pairs if data]
     ids = np.array([token_id for _, token_id in spelled], np.int64)
@@ -80,7 +80,7 @@ def completion_tokens(automaton: Automaton, spellings: Spellings, every_length: 
 
 
 def _first_bytes(automaton: Automaton, spelled: Mask) -> States:
-    """Return the first byte of a shortest way from each state in spelled bytes; -1 without one."""
+    """Return the first byte of a shortest spelled way from each state; -1 for none."""
     live = (automaton.next != automaton.dead) & spelled
     sources, _ = np.nonzero(live)
     distance = distances(automaton.accepting, automaton.next[live], sources.astype(np.int32))

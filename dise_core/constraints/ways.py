@@ -1,4 +1,4 @@
-"""Where each token of a vocabulary leads from each state: which may stand between others."""
+"""Where each token leads from each state, and so which may stand between others."""
 
 from __future__ import annotations
 

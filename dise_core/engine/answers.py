@@ -1,4 +1,4 @@
-"""What a predictor's answer must be; a bad one fails the requests that asked, and no other."""
+"""Checks predictors' answers; a bad one fails only the requests that asked."""
 
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
@@ -19,7 +19,7 @@ ROUNDING = 1e-3
 """How far above 0 a log-probability may come out, in nats."""
 
 
-def checked(
+def check_answers(
     predictor: MaskPredictor, name: str, reads: Sequence[Read], readings: Sequence[Reading]
 ) -> Sequence[Reading]:
     """Return the readings, one for each read.
@@ -47,27 +47,27 @@ def checked(
 
 
 def _broken_rules(pairs: Sequence[tuple[Read, Reading]], vocab_size: int) -> Iterator[str]:
-    """Yield the rules that readings break. Numbers are checked together, which is faster."""
+    """Yield the rules that readings break. Checking numbers together is faster."""
     for read, reading in pairs:
         if rule := _broken_shape(read, reading, vocab_size):
             yield rule
     tables = [reading.logprobs for _, reading in pairs]
-    rows = _joined([table for table in tables if table.ndim == 1])
+    rows = _join([table for table in tables if table.ndim == 1])
     for logprobs in (rows, *(table for table in tables if table.ndim > 1)):
         if logprobs.size and not (highest := logprobs.max()) <= ROUNDING:
             if np.isnan(highest):
                 raise _nan(pairs)
             yield f"log-probabilities must be at most 0, not {highest}"
     targets, answered = _targets(pairs)
-    if (_joined(targets) != _joined(answered)).any():
+    if (_join(targets) != _join(answered)).any():
         yield "token_ids must be the targets that were asked for"
-    if not are_within(_joined([reading.token_ids.ravel() for _, reading in pairs]), vocab_size):
+    if not are_within(_join([reading.token_ids.ravel() for _, reading in pairs]), vocab_size):
         yield f"token_ids must be in 0..{vocab_size - 1}"
     yield from _broken_draws(pairs)
 
 
 def _targets(pairs: Sequence[tuple[Read, Reading]]) -> tuple[list[Ids], list[Ids]]:
-    """Return the tokens that reads ask for by name, and those that stand in their places."""
+    """Return the tokens that reads ask for by name, and those answered."""
     targets, answered = [], []
     for read, reading in pairs:
         if isinstance(read.readout, TokenLogProbs):
@@ -82,13 +82,13 @@ def _targets(pairs: Sequence[tuple[Read, Reading]]) -> tuple[list[Ids], list[Ids
 
 def _broken_draws(pairs: Sequence[tuple[Read, Reading]]) -> Iterator[str]:
     confidences = [reading.confidences for read, reading in pairs if has_confidences(read.readout)]
-    if np.isnan(_joined(confidences)).any():
+    if np.isnan(_join(confidences)).any():
         yield "confidences must be numbers"
     drawn = [
         (read.readout, reading) for read, reading in pairs if isinstance(read.readout, Candidates)
     ]
     for forbidden in {readout.forbidden for readout, _ in drawn}:
-        ids = _joined(
+        ids = _join(
             [reading.token_ids for readout, reading in drawn if readout.forbidden == forbidden]
         )
         if len(refused := ids[np.isin(ids, forbidden)]):
@@ -115,7 +115,7 @@ def _broken_shape(read: Read, reading: object, vocab_size: int) -> str | None:
     return None if 0 <= reading.share <= 1 else f"share must be in 0..1, not {reading.share}"
 
 
-def _joined(arrays: Sequence[NDArray[Number]]) -> NDArray[Number]:
+def _join(arrays: Sequence[NDArray[Number]]) -> NDArray[Number]:
     return np.concatenate(arrays) if arrays else np.array(arrays)
 
 

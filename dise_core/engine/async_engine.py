@@ -1,4 +1,4 @@
-"""The engine in a background thread: plans come from any thread, and end when callers cancel."""
+"""The engine in a background thread: any thread submits plans and may cancel."""
 
 import threading
 import time
@@ -34,7 +34,7 @@ class _Ticket:
     last_reads: Sequence[Read] = field(default=())
 
     def show(self) -> None:
-        """Pass each new list of Reads to the watcher once. A watcher that raises is dropped."""
+        """Pass new Reads to the watcher once. A watcher that raises is dropped."""
         if self.watch is None or self.request.reads is self.last_reads:
             return
         self.last_reads = self.request.reads
@@ -70,10 +70,10 @@ class _Ticket:
 CLOSED = "the engine is shutting down and takes no more requests"
 
 GATHER_SECONDS = 0.2
-"""The longest that the first of several requests waits for those that are just starting."""
+"""The longest time that a request waits for others that are just starting."""
 
 NUM_STARTERS = 2
-"""Threads in which plans start: a start that takes long leaves others to the next requests."""
+"""Threads that start plans: a long start must not hold up all others."""
 
 LOOK_SECONDS = 1.0
 """How often to look for the cancelled while nothing runs and some wait."""
@@ -125,7 +125,7 @@ class AsyncEngine:
 
     @property
     def death(self) -> DiseError | None:
-        """Why the engine's thread ended on its own; None while it serves, and after `close`."""
+        """Why the thread ended on its own; None while it serves, and after `close`."""
         return self._death
 
     def submit(
@@ -157,7 +157,7 @@ class AsyncEngine:
         return future
 
     def close(self, grace: float = 30.0) -> int:
-        """Refuse new requests, wait `grace` seconds, fail the unfinished, return their number."""
+        """Refuse new requests, wait `grace` seconds, fail and count the others."""
         with self._changed:
             self._is_closing = True
             self._changed.notify()
@@ -216,7 +216,7 @@ class AsyncEngine:
             del ticket  # it would live until the next one comes
 
     def _admit(self, max_running: int) -> bool:
-        """Wait for work and admit what there is room for; False once closing with nothing left."""
+        """Wait for work and admit what fits; False once closing with nothing left."""
         with self._changed:
             while not (self._running or self._is_aborting or self._started()):
                 if self._is_closing and not self._waiting:
@@ -241,7 +241,7 @@ class AsyncEngine:
         return True
 
     def _gather(self, max_running: int) -> None:
-        """Wait for requests that are just starting, at most as long as the last step took."""
+        """Wait for starting requests, at most as long as the last step took."""
         until = time.monotonic() + min(self._step_seconds, GATHER_SECONDS)
         while not self._is_aborting and len(self._started()) < min(len(self._waiting), max_running):
             if (seconds := until - time.monotonic()) <= 0:
@@ -249,7 +249,7 @@ class AsyncEngine:
             self._changed.wait(seconds)
 
     def _forget_cancelled(self) -> list[_Ticket]:
-        """Take cancelled requests, but those that are just starting, from the waiting ones."""
+        """Remove and return cancelled requests, except those just starting."""
         cancelled: list[_Ticket] = []
         waiting, self._waiting = self._waiting, deque()
         for ticket in waiting:
@@ -285,7 +285,7 @@ class AsyncEngine:
         self._running = staying
 
     def _end(self, error: DiseError, death: DiseError | None = None) -> None:
-        """Fail the waiting requests and the running ones; by a death those to come, too."""
+        """Fail all waiting and running requests; after a death, later ones too."""
         with self._changed:
             self._death = death
             self._running += [ticket for ticket in self._waiting if ticket not in self._running]

@@ -27,7 +27,7 @@ class Caller:
         self._counting = Lock()  # plans of one caller start in threads of their own
 
     def spend(self, rows: Iterable[Row]) -> None:
-        """Count rows that a plan asks for. Raises InputError where they go beyond the budget."""
+        """Count rows that a plan asks for. Raises InputError beyond the budget."""
         if not self._is_limited:
             return
         with self._counting:

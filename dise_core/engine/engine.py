@@ -1,4 +1,4 @@
-"""Continuous batching of plans: new plans join and finished ones leave between forward passes."""
+"""Continuous batching: plans join and leave between forward passes."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from dise_core.engine.answers import checked
+from dise_core.engine.answers import check_answers
 from dise_core.engine.caller import Caller
 from dise_core.engine.request import Request, failure
 from dise_core.engine.scheduler import Scheduler
@@ -38,12 +38,12 @@ RowAnswer = Sequence[Reading] | Exception
 
 
 class Engine:
-    """Runs plans on the loaded predictors. A plan gets the same answers alone and beside others."""
+    """Runs plans on the loaded predictors. Other plans change no answer."""
 
     def __init__(
         self, predictors: Mapping[str, MaskPredictor], config: EngineConfig, shown: Shown = unshown
     ) -> None:
-        """shown: shows how weights are loaded that are not loaded yet, at the first pass."""
+        """shown: shows the loading of weights that wait for the first pass."""
         self._predictors, self._config, self._shown = predictors, config, shown
         self.max_running = config.max_num_seqs
         """The most requests that run at one time."""
@@ -86,7 +86,7 @@ class Engine:
 
     @cached_property
     def _scheduler(self) -> Scheduler:
-        """Made for the first pass, since only a loaded model knows the room of its cache."""
+        """Made late: only a loaded model knows the room of its cache."""
         self.load()
         models = self._predictors.items()
         rooms = {name: model.room for name, model in models if model.room is not None}
@@ -94,14 +94,14 @@ class Engine:
 
     def request(self, index: int, plan: Plan[object], caller: Caller | None = None) -> Request:
         caller = caller or Caller()
-        return Request(index, plan, caller, partial(self._prepared, caller.cache_salt))
+        return Request(index, plan, caller, partial(self._prepare, caller.cache_salt))
 
     def step(self, running: list[Request]) -> None:
         batch = self._sound(self._scheduler.schedule(running))
         for (request, row), answer in zip(batch, self._answers(batch), strict=True):
             request.settle(row, answer)
 
-    def _prepared(self, salt: str, read: Read) -> Read:
+    def _prepare(self, salt: str, read: Read) -> Read:
         """Return the Read as its model runs it, so that it takes the room of what runs. salt: that
         of its caller.
         """
@@ -111,7 +111,7 @@ class Engine:
         return read if predictor is None else completed(read, predictor.info)
 
     def _sound(self, batch: RowBatch) -> RowBatch:
-        """Return the valid rows; an invalid one fails its request, and so drops its others."""
+        """Return the valid rows; an invalid row fails its whole request."""
         are_known = self._are_known([row for _, row in batch])
         for request, row in batch:
             try:
@@ -121,7 +121,7 @@ class Engine:
         return [(request, row) for request, row in batch if row in request.rows]
 
     def _are_known(self, rows: Sequence[Row]) -> bool:
-        """Whether all ids are of the vocabulary: one look at all takes as long as at one."""
+        """Whether all ids are in the vocabulary. Checking all takes as long as one."""
         try:
             texts = np.concatenate([row.token_ids for row in rows])
             return are_within(texts, self._predictors[rows[0].predictor].info.vocab_size)
@@ -129,7 +129,7 @@ class Engine:
             return False
 
     def _check(self, row: Row, reads: Sequence[Read], is_known: bool) -> None:
-        """Raise an error unless the model can run the row. is_known: its ids are valid."""
+        """Raise an error unless the model can run the row. is_known: ids are valid."""
         if row.predictor not in self._predictors:
             loaded = ", ".join(sorted(self._predictors))
             raise PlanError(f"no predictor {row.predictor!r} is loaded. Loaded: {loaded}")
@@ -168,9 +168,9 @@ class Engine:
             return [answer for single in batch for answer in self._answers([single])]
         stream = iter(readings)
         parts = [list(islice(stream, len(of_row))) for of_row in questions]
-        if not isinstance(self._checked(name, reads, readings), DiseError):
+        if not isinstance(self._check_all(name, reads, readings), DiseError):
             return list(parts)
-        return [self._checked(name, *pair) for pair in zip(questions, parts, strict=True)]
+        return [self._check_all(name, *pair) for pair in zip(questions, parts, strict=True)]
 
     def _read(self, predictor: str, reads: Sequence[Read]) -> Sequence[Reading]:
         readings: object = self._predictors[predictor].read(reads)
@@ -184,8 +184,10 @@ class Engine:
             )
         return readings
 
-    def _checked(self, name: str, reads: Sequence[Read], readings: Sequence[Reading]) -> RowAnswer:
+    def _check_all(
+        self, name: str, reads: Sequence[Read], readings: Sequence[Reading]
+    ) -> RowAnswer:
         try:
-            return checked(self._predictors[name], name, reads, readings)
+            return check_answers(self._predictors[name], name, reads, readings)
         except DiseError as error:
             return error

@@ -72,7 +72,7 @@ class Request:
             self._advance(lambda: self.plan.send(answers))
 
     def close(self) -> None:
-        """End the plan unfinished. What it raises then is lost, as nobody waits for it."""
+        """End the plan unfinished. Nobody waits for what it then raises."""
         self.reads, self._prepared_reads, self.rows = (), [], []
         try:
             self.plan.close()
@@ -80,12 +80,12 @@ class Request:
             failure(error)
 
     def _advance(self, step: Callable[[], object]) -> None:
-        """Run the plan to its next reads. Whatever it raises ends this request and no other."""
+        """Run the plan to its next reads. What it raises ends this request alone."""
         self.rows = []
         self._readings = {}
         try:
             for _ in range(MAX_EMPTY_QUESTIONS):
-                if reads := _checked(step()):
+                if reads := _check_reads(step()):
                     break
                 step = lambda: self.plan.send([])  # noqa: E731
             else:
@@ -108,7 +108,7 @@ class Request:
             self.close()
 
 
-def _checked(reads: object) -> Sequence[Read]:
+def _check_reads(reads: object) -> Sequence[Read]:
     # Asked of a list first: whether something is a Sequence takes ten times as long to tell.
     if not isinstance(reads, (list, Sequence)) or not all(isinstance(read, Read) for read in reads):
         raise PlanError(f"a plan must yield a list of Reads, not {shown(reads)}")

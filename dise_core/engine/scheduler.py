@@ -1,4 +1,4 @@
-"""Which rows go into the next forward pass: each caller's share, within the batch limits."""
+"""Chooses the rows of the next pass: each caller's share, within the limits."""
 
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice
@@ -12,7 +12,7 @@ from dise_core.plans.rows import Row
 Turn = tuple[Request, Row]
 
 SHARE = 256
-"""Tokens of a batch that each caller may take while others wait: one token takes as long."""
+"""A caller's tokens of a batch while others wait: one token takes as long."""
 
 PATIENCE = 4096
 """Tokens of a batch of one caller where others may come, who wait until it is done."""
@@ -69,7 +69,7 @@ class Scheduler:
         return min(self.max_batch_tokens, PATIENCE) if waits_alone else self.max_batch_tokens
 
     def _in_turn(self, running: list[Request]) -> Iterator[Turn]:
-        """Yield waiting rows, most credit first; of several callers as far as credit goes."""
+        """Yield waiting rows, most credit first; several callers share by credit."""
         callers: dict[Caller, list[Turn]] = {}
         for request, row in self._waiting(running):
             callers.setdefault(request.caller, []).append((request, row))

@@ -13,7 +13,7 @@ class Attention(ABC):
 
     @abstractmethod
     def allows(self, query_positions: Ids, key_positions: Ids) -> Mask:
-        """Return bool [Q, K], True where the query attends to the key; positions int64 [Q], [K]."""
+        """Return where queries attend to keys, bool [Q, K]. Positions: int64 [Q], [K]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ BIDIRECTIONAL = Bidirectional()
 
 @dataclass(frozen=True, slots=True)
 class Causal(Attention):
-    """A position attends to itself and earlier ones, and is predicted from the latter alone."""
+    """A position attends to itself and earlier ones, which alone predict it."""
 
     def allows(self, query_positions: Ids, key_positions: Ids) -> Mask:
         return np.asarray(key_positions <= query_positions[:, None])
@@ -37,7 +37,7 @@ class Causal(Attention):
 
 @dataclass(frozen=True, slots=True)
 class BlockCausal(Attention):
-    """A position attends to its own block and earlier ones; they count from the text's start."""
+    """A position attends to its own and earlier blocks, from the text's start."""
 
     length: int
 

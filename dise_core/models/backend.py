@@ -31,10 +31,10 @@ class Reader(Protocol):
 
 
 class Backend(ABC, Generic[C]):
-    """Opens checkpoints described by a C, the type that the adapters of this backend provide."""
+    """Opens checkpoints described by a C, which this backend's adapters provide."""
 
     options: ClassVar[type[Params]] = Params
-    """The options that only this backend has. Users give them beside those of EngineConfig."""
+    """The backend's own options. Users give them beside those of EngineConfig."""
 
     tells_among: ClassVar[bool | None] = None
     """Whether its readers answer Reads of log-probabilities among sets of tokens. None: only a
@@ -43,7 +43,7 @@ class Backend(ABC, Generic[C]):
 
     @classmethod
     def check(cls, config: EngineConfig) -> None:
-        """Raise InputError for options that this backend does not take, before it loads."""
+        """Raise InputError, before it loads, for options that it does not take."""
         cls.options_of(config)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Reads as the model runs them: without what its attention ignores, and with whole blocks."""
+"""Reads as the model runs them: in whole blocks, without what it ignores."""
 
 from dataclasses import replace
 
@@ -37,25 +37,25 @@ def completed(read: Read, info: ModelInfo) -> Read:
         guidance = replace(
             guidance,
             token_ids=np.append(guidance.token_ids, ends),
-            context_ids=_followed(guidance.context_ids, ends),
+            context_ids=_append(guidance.context_ids, ends),
         )
     if cache is not None:
-        cache = _completed_hint(cache, num_tokens, info)
+        cache = _complete_hint(cache, num_tokens, info)
     return replace(
         read,
         token_ids=np.append(read.token_ids, ends),
-        context_ids=_followed(read.context_ids, ends),
+        context_ids=_append(read.context_ids, ends),
         guidance=guidance,
         cache=cache,
     )
 
 
-def _followed(context: Ids | None, ends: Ids) -> Ids | None:
+def _append(context: Ids | None, ends: Ids) -> Ids | None:
     return None if context is None else np.append(context, ends)
 
 
 def check_abilities(read: Read, info: ModelInfo, abilities: frozenset[Ability]) -> None:
-    """Raise InputError for a kind of Read that a predictor of these abilities does not answer."""
+    """Raise InputError for a kind of Read that these abilities do not answer."""
     is_among = among_of(read.readout) is not None
     if read.context_ids is None and not read.shadow and not is_among:  # as nearly all
         return
@@ -75,14 +75,14 @@ def check_abilities(read: Read, info: ModelInfo, abilities: frozenset[Ability]) 
 
 
 def border_of(num_tokens: int, info: ModelInfo) -> int:
-    """Return where a text's last block ends, at most max_length, under block-causal attention."""
+    """Return where a text's last block ends, at most max_length. Block-causal only."""
     assert isinstance(info.attention, BlockCausal)
     length = info.attention.length
     return min(-(-num_tokens // length) * length, info.max_length)
 
 
-def _completed_hint(hint: CacheHint, num_tokens: int, info: ModelInfo) -> CacheHint:
-    """Return the hint for the completed text: a window that reached the end still does."""
+def _complete_hint(hint: CacheHint, num_tokens: int, info: ModelInfo) -> CacheHint:
+    """Return the completed text's hint: a window to the end still reaches it."""
     window = hint.window
     if window is not None and window[1] == num_tokens:
         window = (window[0], border_of(num_tokens, info))

@@ -37,7 +37,7 @@ class ModelInfo:
 
     @property
     def is_autoregressive(self) -> bool:
-        """Whether it predicts each token from those before it; position 0 then has no answer."""
+        """Whether earlier tokens predict each one; position 0 then has no answer."""
         return isinstance(self.attention, Causal)
 
     @property
@@ -47,5 +47,5 @@ class ModelInfo:
 
     @property
     def block_origin(self) -> BlockOrigin:
-        """Where a text's blocks count from: its own start under block-causal attention."""
+        """Where blocks count from: the text's start if attention is block-causal."""
         return "response" if self.block_length is None else "text"

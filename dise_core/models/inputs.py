@@ -15,10 +15,10 @@ PromptInput = str | Sequence[int] | Sequence[str | Sequence[int]]
 
 
 def check_list(value: object, parameter: str, description: str) -> Sequence[object]:
-    """Return it. Raises InputError unless it is an array or a sequence that is no text or bytes."""
+    """Return an array or a sequence. Raises InputError for text, bytes and others."""
     is_list = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
     if not is_list or (isinstance(value, np.ndarray) and value.ndim == 0):
-        raise InputError(f"{parameter} must be {description}, not {_described(value)}", parameter)
+        raise InputError(f"{parameter} must be {description}, not {_describe(value)}", parameter)
     return cast("Sequence[object]", value)
 
 
@@ -31,7 +31,7 @@ def is_one(prompts: Sequence[object], parameter: str = "prompts") -> bool:
 
 
 def several(prompts: PromptInput, parameter: str) -> list[str | Sequence[int]]:
-    """Return a list of prompts; a text or a flat list of ids is one. Raises InputError for none."""
+    """Return a list of prompts; a flat list of ids is one. Raises InputError for none."""
     plural = parameter + ("es" if parameter.endswith("x") else "s")
     is_single = is_one(prompts, plural)
     if len(prompts) == 0 and not isinstance(prompts, str):
@@ -44,7 +44,7 @@ def params_of(params: object, cls: type[P]) -> P:
     if params is None:
         return cls()
     if not isinstance(params, cls):
-        raise InputError(f"params must be {cls.__name__}, not {_described(params)}", "params")
+        raise InputError(f"params must be {cls.__name__}, not {_describe(params)}", "params")
     return params
 
 
@@ -66,9 +66,9 @@ def check_choice(value: object, parameter: str) -> None:
     """Raise InputError unless it is True, False or None."""
     if not isinstance(value, bool | None):
         raise InputError(
-            f"{parameter} must be True, False or None, not {_described(value)}", parameter
+            f"{parameter} must be True, False or None, not {_describe(value)}", parameter
         )
 
 
-def _described(value: object) -> str:
+def _describe(value: object) -> str:
     return f"{type(value).__name__}: {shown(value, 40)}"

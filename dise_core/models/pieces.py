@@ -42,7 +42,7 @@ def pieces(tokenizer: Tokenizer, ids: Ids) -> list[str]:
 
 
 def _simple(alone: list[str], text: str) -> list[str] | None:
-    """Return the tokens' own texts if they join to the whole, a first space aside; else None."""
+    """Return the tokens' texts if, a first space aside, they join to `text`, or None."""
     joined = "".join(alone)
     surplus = len(joined) - len(text)
     is_simple = all(alone) and joined.endswith(text) and BROKEN not in text

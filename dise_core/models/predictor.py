@@ -17,7 +17,7 @@ from dise_core.models.tokenizer import Tokenizer
 
 
 class CacheRoom(Protocol):
-    """A predictor's KV cache as the engine sees it; texts that do not fit wait for room."""
+    """A predictor's KV cache, for the engine. Texts that do not fit wait."""
 
     @property
     def num_free(self) -> int:
@@ -61,14 +61,14 @@ class MaskPredictor(ABC):
     """The weights that this adapter was checked on, as `dise models` shows it."""
 
     example: ClassVar[str] = ""
-    """What a user may write to name a model of this adapter: a hub id, a folder, an address."""
+    """How users name a model of this adapter: by a hub id, a folder, an address."""
 
     trained_on: ClassVar[str] = ""
     """What its models were trained on, as `dise models` shows it: "masks alone", "masks and edits",
     "finished texts too", "random tokens" or "next tokens"; empty where that is not known."""
 
     abilities: frozenset[Ability] = frozenset()
-    """What it answers beyond plain Reads. The engine refuses the rest by name, before any pass."""
+    """What it answers beyond plain Reads. The engine refuses the rest by name."""
 
     @property
     def tells_among(self) -> bool:
@@ -82,7 +82,7 @@ class MaskPredictor(ABC):
     none, the first that holds for an answer tells how likely it is right."""
 
     room: CacheRoom | None = None
-    """Its KV cache, which Reads with a cache hint may fill; None for a predictor without one."""
+    """Its KV cache, which Reads with a cache hint may fill; None without one."""
 
     @classmethod
     @abstractmethod
@@ -119,7 +119,7 @@ class MaskPredictor(ABC):
         return None
 
     def load_weights(self, shown: Shown = unshown) -> None:  # noqa: B027
-        """Load the weights, if they are not loaded yet. shown: shows it. Raises as `load` does."""
+        """Load weights that are not loaded. shown: shows it. Raises as `load`."""
 
     @abstractmethod
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:

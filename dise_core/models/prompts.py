@@ -54,7 +54,7 @@ class Translation:
     judge: MaskPredictor
 
     def of(self, sequence: TokenSequence) -> TokenSequence:
-        """Return the text in the judge's tokens. Raises InputError for none, or too many."""
+        """Return the text in the judge's tokens. InputError for none or too many."""
         prompt_ids, info = self._prompt_ids(sequence), self.judge.info
         response = self.tokenizer.decode(sequence.ids[sequence.text_positions])
         response_ids = self.judge.tokenizer.encode(response)
@@ -113,7 +113,7 @@ class Prompts:
             raise InputError(f"model {name!r} has no chat template; {advice}", parameter)
 
     def read_or_none(self, prompt: Prompt, chat: bool | None) -> GivenPrompt:
-        """Return the prompt, tokenized; for an empty one the start of an auto-regressive text."""
+        """Return the tokenized prompt; if empty, an auto-regressive text's start."""
         if not isinstance(prompt, str):
             check_list(prompt, "prompt", "a text or token ids")
         if len(prompt):
@@ -125,7 +125,7 @@ class Prompts:
     def conversation(
         self, messages: Sequence[Message], tools: Sequence[FunctionTool] = ()
     ) -> GivenPrompt:
-        """Return a conversation up to where the model answers. tools: what it may call."""
+        """Return a conversation up to the model's answer. tools: what it may call."""
         check_messages(messages)
         for message in messages:
             self.refuse_endless(message["content"], "messages")
@@ -136,7 +136,7 @@ class Prompts:
         return GivenPrompt(ids, messages[-1]["content"], tuple(messages), tuple(tools), True)
 
     def gap(self, prefix: Prompt, suffix: Prompt) -> GivenPrompt:
-        """Return the two sides of a gap as they are. Raises InputError for an empty suffix."""
+        """Return the two sides of a gap. Raises InputError for an empty suffix."""
         ids = self.encode(prefix, "prefix")
         following = self.encode(suffix, "suffix")
         if len(following) == 0:
@@ -200,7 +200,7 @@ class Prompts:
             )
 
     def refuse_endless(self, text: str, parameter: str) -> None:
-        """Raise TooLongError, before it is tokenized, for a text that cannot fit the model."""
+        """Raise TooLongError, before tokenizing, for a text that cannot fit."""
         limit = self.predictor.info.max_length
         if len(text) > CHARACTERS_PER_TOKEN * limit:
             raise TooLongError(

@@ -74,7 +74,7 @@ class Tokenizer(ABC):
     @property
     @abstractmethod
     def start_ids(self) -> Ids:
-        """The begin-of-text token that precedes a text without a chat template, int64 [0 or 1]."""
+        """The begin-of-text token before a text without template, int64 [0 or 1]."""
 
     @abstractmethod
     def decode(self, ids: Ids) -> str:
@@ -82,7 +82,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def token_text(self, token_id: int) -> str:
-        """Return one token as text, as it stands behind others; a special token as its name."""
+        """Return one token's text behind others; a special token's name."""
 
     def token_bytes(self, token_id: int) -> bytes | None:  # noqa: ARG002
         """Return what one token adds to a text in UTF-8; None for a special token, or unknown.
@@ -94,5 +94,5 @@ class Tokenizer(ABC):
 
     @property
     def drops_first_space(self) -> bool:
-        """Whether `decode` leaves out the space with which the first token of a text begins."""
+        """Whether `decode` drops a space at the start of a text's first token."""
         return False

@@ -54,6 +54,6 @@ def count_cost(plan: Plan[T]) -> Plan[tuple[T, Cost]]:
 
 
 def count_nfe(plan: Plan[T]) -> Plan[tuple[T, int]]:
-    """Return a plan of the given plan's result and its NFE, the sequences sent through a pass."""
+    """Return a plan of a plan's result and its NFE, the sequences sent to a pass."""
     result, cost = yield from count_cost(plan)
     return result, cost.nfe

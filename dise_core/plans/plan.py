@@ -54,7 +54,7 @@ class Running(Generic[T]):
 
 
 def one_round(waiting: Sequence[Running[T]]) -> Plan[None]:
-    """Return a plan that joins the Reads of plans; each gets its readings, or the error."""
+    """Return a plan that joins plans' Reads; each gets its readings, or the error."""
     try:
         readings = yield [read for running in waiting for read in running.reads]
     except Exception as error:
@@ -111,17 +111,17 @@ def salted(plan: Plan[T], cache_salt: str | None) -> Plan[T]:
 
 
 OF_A_TEXT = frozenset({None, "prompt", "response", "messages", "input", "token_ids"})
-"""The parameters of errors that are about one text of several, not about the options of all."""
+"""Parameters of errors about one text of several, not about shared options."""
 
 
 def numbered(plans: list[Plan[T]], noun: str) -> list[Plan[T]]:
     """Return the plans; each of several begins an InputError about its text with "prompt 2: "."""
     if len(plans) == 1:
         return plans
-    return [_placed(plan, f"{noun} {number}") for number, plan in enumerate(plans, start=1)]
+    return [_place(plan, f"{noun} {number}") for number, plan in enumerate(plans, start=1)]
 
 
-def _placed(plan: Plan[T], place: str) -> Plan[T]:
+def _place(plan: Plan[T], place: str) -> Plan[T]:
     try:
         return (yield from plan)
     except InputError as error:
@@ -131,7 +131,7 @@ def _placed(plan: Plan[T], place: str) -> Plan[T]:
 
 
 def drive(plan: Plan[T], read: Callable[[Sequence[Read]], Sequence[Reading]]) -> T:
-    """Run a plan to its end, answering its Reads with the function `read`; return its result."""
+    """Run a plan to its end with `read` answering its Reads; return its result."""
     try:
         reads = next(plan)
         while True:

@@ -57,7 +57,7 @@ class Canvas:
 
 
 class CacheSlot:
-    """Identifies one text that a predictor may cache, as long as the slot is referred to."""
+    """Identifies one text that a predictor may cache while the slot is in use."""
 
     __slots__ = ("__weakref__",)
 
@@ -141,7 +141,7 @@ class Read:
                 return (len(self.positions),)
 
     def _check_streams(self, length: int) -> None:
-        """Raise PlanError for contexts of another length, or a cache or shadow beside them."""
+        """Raise PlanError for another context length, or a cache or shadow beside it."""
         if self.cache is not None:
             raise PlanError("a Read with context_ids, or of shadows, cannot be cached")
         if self.context_ids is None:
@@ -187,7 +187,7 @@ class Reading:
         return cls(np.zeros(0, np.int64), np.zeros(0, np.float32))
 
     def at(self, rows: Mask) -> Self:
-        """Return the answers at the positions where rows, bool [M], is True. For Candidates."""
+        """Return the answers where rows, bool [M], is True. For Candidates."""
         return replace(
             self,
             token_ids=self.token_ids[rows],
@@ -198,7 +198,7 @@ class Reading:
 
     @property
     def among(self) -> LogProbs:
-        """The log-probabilities [M] among the sets of tokens that were asked for, if any were."""
+        """The log-probabilities [M] among the sets of tokens, if any."""
         if not len(self.masses):
             return self.logprobs
         among: LogProbs = np.minimum(self.logprobs - self.masses, 0)  # their rounding may differ

@@ -73,7 +73,7 @@ class Candidates:
 
     @property
     def divisor(self) -> float:
-        """What the logits are divided by before a token is drawn, or confidences are tempered."""
+        """The divisor of logits for drawn tokens and tempered confidences."""
         return max(self.temperature, LEAST_TEMPERATURE) if self.is_drawn else 1.0
 
 
@@ -118,7 +118,7 @@ Readout = TokenLogProbs | Candidates | TopLogProbs | Distribution
 
 
 def named_ids(readout: Readout) -> tuple[Ids, ...]:
-    """Return the token ids whose log-probabilities a readout asks for by name, int64 [N] each."""
+    """Return the token ids that a readout asks for by name, int64 [N] each."""
     match readout:
         case TokenLogProbs(targets):
             return (targets, *_sets(readout))

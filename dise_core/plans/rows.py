@@ -36,7 +36,7 @@ class Row:
 
 
 def distinct_rows(reads: Sequence[Read]) -> list[Row]:
-    """Return the rows that answer the reads, in order of first use. Shadows share their text's."""
+    """Return the rows of the reads, by first use. Shadows share their text's."""
     if len(reads) == 1:
         return [_row(reads, (0,))]
     groups: dict[tuple[object, ...], list[int]] = {}

@@ -15,7 +15,7 @@ from dise_core.plans.reading import Canvas, Read
 
 
 class CanvasToken(NamedTuple):
-    """One token that a denoising step committed. position: in the response, counted from 0."""
+    """One committed token. position: in the response, counted from 0."""
 
     position: int
     id: int
@@ -57,7 +57,7 @@ class Canvases:
         self._scored: dict[int, LogProbs] = {}
 
     def updates(self, reads: Sequence[Read]) -> Iterator[CanvasUpdate]:
-        """Yield an update for each canvas among the reads that has changed since the last call."""
+        """Yield an update for each canvas that changed since the last call."""
         for read in reads:
             if read.canvas is not None and (update := self._update(read, read.canvas)) is not None:
                 yield update
@@ -65,13 +65,13 @@ class Canvases:
     def _update(self, read: Read, canvas: Canvas) -> CanvasUpdate | None:
         mask_id, tokenizer = self._predictor.info.special.mask_id, self._predictor.tokenizer
         now = read.token_ids[canvas.start : canvas.stop]
-        before = self._extended(self._last.get(canvas.sample), len(now))
+        before = self._extend(self._last.get(canvas.sample), len(now))
         self._last[canvas.sample] = now
         is_mask = now == mask_id
         if is_fresh := before is None or not _continues(before, now, mask_id):
             self._scored.pop(canvas.sample, None)
         is_new = ~is_mask if is_fresh else ~is_mask & (before == mask_id)
-        scored = self._newly_scored(canvas)
+        scored = self._new_scores(canvas)
         if not is_new.any() and not is_fresh and not scored:
             return None
         text = tokenizer.decode(now[: np.argmax(is_mask)] if is_mask.any() else now)
@@ -84,7 +84,7 @@ class Canvases:
             canvas.sample, committed, len(now), text, settled, is_fresh, scored, logprobs
         )
 
-    def _newly_scored(self, canvas: Canvas) -> tuple[tuple[int, float], ...]:
+    def _new_scores(self, canvas: Canvas) -> tuple[tuple[int, float], ...]:
         now, before = canvas.logprobs, self._scored.get(canvas.sample)
         if now is None:
             return ()
@@ -96,8 +96,8 @@ class Canvases:
         positions = np.flatnonzero(is_new)
         return tuple(zip(positions.tolist(), now[positions].tolist(), strict=True))
 
-    def _extended(self, before: Ids | None, length: int) -> Ids | None:
-        """Return the canvas as it was, with masks behind it where a canvas grows by blocks."""
+    def _extend(self, before: Ids | None, length: int) -> Ids | None:
+        """Return the earlier canvas, with masks behind it where it grows by blocks."""
         info = self._predictor.info
         if before is None or info.block_length is None or info.special.mask_id is None:
             return before

@@ -16,7 +16,7 @@ from dise_core.writing.revisions import Revision
 
 
 def checked_indices(policy: UnmaskingPolicy, indices: object, count: int) -> Ids:
-    """Return the indices that a policy chose among `count` positions, int64 [<= count]."""
+    """Return a policy's indices among `count` positions, int64 [<= count]."""
     array = np.asarray(indices)
     if array.size == 0:
         return np.zeros(0, np.int64)
@@ -50,7 +50,7 @@ def checked_generation(
 def checked_revision(
     reviser: Strategy, revised: object, before: TokenSequence, info: ModelInfo, max_tokens: int
 ) -> Generation:
-    """Return a response that was revised, of at most so many tokens, and its evaluation."""
+    """Return a revised response of at most max_tokens, and its evaluation."""
     mask_id = info.special.mask_id
     ends = before.prompt, before.suffix
     generation = checked_generation("reviser", reviser, revised, *ends, mask_id)

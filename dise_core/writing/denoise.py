@@ -38,11 +38,11 @@ class Denoiser(Sampler):
         return self.info.block_length or self.params.block_length
 
     def once(self) -> Self:
-        """Return the denoiser of a response that is final once written, if nothing revises it."""
+        """Return the denoiser of a response that only a reviser may change."""
         return replace(self, is_settled=not self.is_revised)
 
     def text(self, ids: Ids, prompt_length: int) -> TokenSequence:
-        """Return ids [N], with which the suffix ends, as a text. Raises InputError as it does."""
+        """Return ids [N], the suffix included, as a text. May raise InputError."""
         settings = (self.block_length, self.max_length, self.info.block_origin)
         suffix_length = len(self.suffix)
         return TokenSequence(
@@ -55,13 +55,13 @@ class Denoiser(Sampler):
         )
 
     def masks(self, count: int) -> Ids:
-        """Return mask ids, int64 [count]. Raises InputError for a model without a mask token."""
+        """Return mask ids, int64 [count]. Raises InputError without a mask token."""
         return np.full(count, self.mask_id)
 
     def write(
         self, prompt: Ids, num_tokens: int, *, until_end: bool = False
     ) -> Plan[TokenSequence]:
-        """Return a plan of the text with num_tokens tokens denoised; until_end: see `denoise`."""
+        """Return a plan of the text with num_tokens written; see `denoise`."""
         ids = np.concatenate([prompt, self.masks(num_tokens), self.suffix])
         canvas, steps = self.text(ids, len(prompt)), self.params.steps
         return (yield from self.denoise(canvas, len(prompt), steps=steps, until_end=until_end))
@@ -144,7 +144,7 @@ class Denoiser(Sampler):
         return Writing.of(ids) if canvas.writing is None else canvas.writing.onto(ids)
 
     def _blocks(self, canvas: Ids, start: int, stop: int) -> Iterator[tuple[tuple[int, int], Ids]]:
-        """Yield each block with a mask in [start, stop): its span, and its masks from `start`."""
+        """Yield the span and masks of each block with a mask in [start, stop)."""
         grid = BlockGrid(self.block_length, start if self.info.block_origin == "response" else 0)
         for first, end in grid.spans(start, len(canvas)):
             masked = first + np.flatnonzero(canvas[first:end] == self.mask_id)

@@ -1,4 +1,4 @@
-"""How one block of a response is filled: its denoising steps, and what each of them commits."""
+"""Fills one block of a response: its denoising steps, and what each commits."""
 
 from dataclasses import dataclass, replace
 
@@ -37,7 +37,7 @@ class Draft:
     step: int
     until_end: bool
     witness: Ids | None = None
-    """Under a constraint the valid text that was last known, int64 [N]; OPEN where none is."""
+    """Under a constraint the last valid text, int64 [N]; OPEN where none is known."""
 
     @property
     def ids(self) -> Ids:
@@ -83,7 +83,7 @@ class Filling:
     def plan(self, step: int) -> Plan[int]:
         """Return a plan that fills the masks, counting from `step`, of the next step."""
         policy, is_first, num_idle = self.text.sampler.policy, True, 0
-        while len(masked := self._masked()) and not self._is_left():
+        while len(masked := self._find_masks()) and not self._is_left():
             commit = self.schedule.next(len(masked))
             # A step of Dream's schedule that would commit nothing needs no forward pass.
             if commit.quota == 0 and policy.uses_quota:
@@ -111,7 +111,7 @@ class Filling:
         if sampler.policy.edits:
             positions = self.masks
         elif looks_ahead:
-            positions = self._masked(to_the_end=True)
+            positions = self._find_masks(to_the_end=True)
         reading = yield from self._read(noise, positions, is_first, not len(masked))
         if looks_ahead and self._is_over(reading):
             self.text.writing.commit(step, positions, reading.token_ids, reading.logprobs)
@@ -137,7 +137,7 @@ class Filling:
         return self._edit(step, state, drafts, replacements) or is_unmasked
 
     def _unmask(self, step: int, state: UnmaskingStep, candidates: Reading) -> bool:
-        """Write the candidates that the policy chooses for masks; whether there are any."""
+        """Write the policy's choice of candidates for masks; return whether any."""
         policy = self.text.sampler.policy
         if not len(state.positions):
             return False
@@ -147,7 +147,7 @@ class Filling:
         return len(indices) > 0
 
     def _edit(self, step: int, state: UnmaskingStep, drafts: Drafts, replacements: Reading) -> bool:
-        """Write the candidates that the policy chooses for other tokens; whether any differs."""
+        """Write the policy's choice for other tokens; return whether any differs."""
         policy = self.text.sampler.policy
         edited = checked_indices(policy, policy.edit(state), len(drafts.positions))
         is_other = edited[drafts.candidates[edited] != drafts.token_ids[edited]]
@@ -166,12 +166,14 @@ class Filling:
             positions,
             self._readout(noise),
             self.text.prompt_length,
-            shown=self._shown(text),
+            shown=self._canvas(text),
             cache=memory.hint(text, self.masks, is_first),
             is_complete=sampler.info.last_block == "alone",
         )
         final = self._final(read, span[1] if is_whole else span[0])
-        final_read = replace(read, positions=final, readout=self._own(text, final), canvas=None)
+        final_read = replace(
+            read, positions=final, readout=self._own_tokens(text, final), canvas=None
+        )
         reads = [read, *sampler.recording(read)]
         readings = yield [*reads, final_read] if len(final) else reads
         if len(final):
@@ -182,8 +184,8 @@ class Filling:
         sampler.note(self.text.writing, read, readings[1 : len(reads)])
         return readings[0]
 
-    def _own(self, text: Ids, positions: Ids) -> TokenLogProbs:
-        """Return the question about tokens of finished blocks, as a scorer will ask it."""
+    def _own_tokens(self, text: Ids, positions: Ids) -> TokenLogProbs:
+        """Return the question that a scorer will ask about finished blocks."""
         constraint, start = self.text.sampler.constraint, self.text.prompt_length
         if constraint is None or not constraint.is_told or not len(positions):
             return TokenLogProbs(text[positions])
@@ -200,7 +202,7 @@ class Filling:
         sampler = self.text.sampler
         return sampler.candidates(noise, sampler.policy.confidence)
 
-    def _shown(self, text: Ids) -> Canvas:
+    def _canvas(self, text: Ids) -> Canvas:
         start, stop = self.text.prompt_length, min(len(text), self.text.stop)
         sampler = self.text.sampler
         logprobs = sampler.memory.known(text[:stop])
@@ -215,7 +217,7 @@ class Filling:
         )
 
     def _final(self, read: Read, stop: int) -> Ids:
-        """Return the response's positions before `stop` whose unknown logprobs the pass tells."""
+        """Return the response's positions before `stop` with unknown logprobs."""
         logprobs = self.text.sampler.memory.known(read.token_ids)
         if logprobs is None or read.guidance is not None:
             return NONE
@@ -223,14 +225,14 @@ class Filling:
         start = max(self.text.prompt_length, window[0] if window else 0)
         return start + np.flatnonzero(np.isnan(logprobs[start:stop]))
 
-    def _masked(self, *, to_the_end: bool = False) -> Ids:
+    def _find_masks(self, *, to_the_end: bool = False) -> Ids:
         ids = self.text.ids
         positions = np.arange(self.masks[0], len(ids)) if to_the_end else self.masks
         masked: Ids = positions[ids[positions] == self.text.sampler.mask_id]
         return masked
 
     def _is_left(self) -> bool:
-        """Whether to leave the block early: at the answer's end, or with no mask to `stop`."""
+        """Whether to leave the block: the answer has ended, or no mask is left."""
         text, sampler, (start, end) = self.text, self.text.sampler, self.span
         if sampler.policy.edits:
             return False

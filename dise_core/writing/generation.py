@@ -10,7 +10,7 @@ from dise_core.writing.revisions import Revision
 
 @dataclass(frozen=True, slots=True)
 class LengthStep:
-    """One iteration of a length controller: the response's length in tokens, its score and NFE."""
+    """One iteration of a length controller: the response's tokens, score and NFE."""
 
     iteration: int
     num_tokens: int

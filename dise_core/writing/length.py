@@ -19,7 +19,7 @@ class LengthController(Strategy):
     one that looks for the answer's end does not."""
 
     def longest(self, max_tokens: int) -> int:
-        """Return the most tokens that a response may get, which starts from max_tokens."""
+        """Return the most tokens that a response of max_tokens may grow to."""
         return max_tokens
 
     @abstractmethod

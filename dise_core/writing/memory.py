@@ -1,4 +1,4 @@
-"""What is remembered of a response under full attention, and under block-causal attention."""
+"""What is remembered of a response, by the model's kind of attention."""
 
 from typing import Literal
 
@@ -91,7 +91,7 @@ class FinishedBlocks(Memory):
         return CacheHint(self._slot, window, border_of(max(self._room, len(text)), self._info))
 
     def known(self, text: Ids) -> LogProbs:
-        ids = self._completed(text)
+        ids = self._complete(text)
         num_known = num_shared(self._ids, ids)
         if not num_known == len(ids) == len(self._ids):
             num_known = self._grid.start_of(num_known)
@@ -107,7 +107,7 @@ class FinishedBlocks(Memory):
             self._cached = read.token_ids.copy()
         if not asks_own_tokens(read, self.is_among_allowed) or not reading.is_exact:
             return
-        ids = self._completed(read.token_ids)
+        ids = self._complete(read.token_ids)
         masked = np.flatnonzero(ids == self._info.special.mask_id)
         stop = self._grid.start_of(int(masked[0])) if len(masked) else len(ids)
         if read.is_complete:
@@ -117,5 +117,5 @@ class FinishedBlocks(Memory):
         logprobs[read.positions] = reading.logprobs
         self._ids, self._logprobs = ids[:stop].copy(), logprobs[:stop]
 
-    def _completed(self, text: Ids) -> Ids:
+    def _complete(self, text: Ids) -> Ids:
         return completed(Read(text, text[:0], TokenLogProbs(text[:0])), self._info).token_ids

@@ -46,7 +46,7 @@ class UnmaskingStep:
     drafts: Drafts | None = None
 
     def random(self) -> Floats:
-        """Return float64 [M], uniform in [0, 1), independent of the noise of the candidates."""
+        """Return float64 [M], uniform in [0, 1), independent of the candidates' noise."""
         return self.noise.uniforms(self.positions, purpose=1)
 
 
@@ -57,7 +57,7 @@ class UnmaskingPolicy(Strategy):
     """The kind of confidence that the policy ranks by."""
 
     uses_quota: ClassVar[bool] = True
-    """Whether the policy commits the schedule's quota; False if it decides by itself how many."""
+    """Whether it commits the schedule's quota; False if it decides how many."""
 
     default_tokens_per_step: ClassVar[int | None] = None
     """The schedule's tokens_per_step where the request sets neither that nor steps; None: the
@@ -89,7 +89,7 @@ class UnmaskingPolicy(Strategy):
 
     @abstractmethod
     def choose(self, step: UnmaskingStep) -> Ids:
-        """Return distinct indices into step.positions, int64; with a quota 1 to `step.quota`."""
+        """Return distinct indices into step.positions, int64; 1 to a used quota."""
 
     def edit(self, step: UnmaskingStep) -> Ids:  # noqa: ARG002
         """Return distinct indices into step.drafts whose candidates replace what stands there,

@@ -13,7 +13,7 @@ class Reviser(Strategy):
     """Looks at a finished response again, and rewrites what it doubts."""
 
     def check(self, scorer: SequenceScorer) -> None:
-        """Raise InputError, before anything is written, for a scorer that it cannot go by."""
+        """Raise InputError, before anything is written, for an unsuitable scorer."""
 
     @abstractmethod
     def revise(

@@ -58,7 +58,7 @@ class Revision:
 def rewritten(
     before: TokenSequence, after: TokenSequence, positions: Ids
 ) -> tuple[RevisedToken, ...]:
-    """Return what became of tokens at positions, int64 [M], of a text that may now end earlier."""
+    """Return what became of tokens at positions, int64 [M]; the text may be shorter."""
     start, ids = before.prompt_length, after.ids.tolist()
     return tuple(
         RevisedToken(at - start, int(before.ids[at]), ids[at] if at < len(ids) else None)

@@ -70,7 +70,7 @@ class Sampler:
         return in_steps(num_masked, num_steps)
 
     def end_of(self, text: Ids, prompt_length: int) -> int | None:
-        """Return a text's length up to the response's first end; None if a mask is first."""
+        """Return the length to the response's first end; None if a mask comes first."""
         response = text[prompt_length:]
         is_end = self.special.is_end(response)
         stops = np.flatnonzero(is_end | (response == self.mask_id))
@@ -79,7 +79,7 @@ class Sampler:
         return prompt_length + int(stops[0]) + 1
 
     def candidates(self, noise: Noise, confidence: Confidence = "probability") -> Candidates:
-        """Return the readout of one token per position. Raises InputError without a mask token."""
+        """Return a readout of one token per position. InputError without a mask."""
         return self._candidates(noise=noise, confidence=confidence)
 
     @cached_property
@@ -140,10 +140,10 @@ class Sampler:
         return tuple(Candidates(confidence=kind, forbidden=forbidden) for kind in self.recorded)
 
     def recording(self, read: Read) -> list[Read]:
-        """Return the Reads, of the same row, that ask what is recorded besides a step's Read."""
+        """Return the Reads of recorded confidences, in the row of a step's Read."""
         return [replace(read, readout=readout, canvas=None) for readout in self._recorded]
 
     def note(self, writing: Writing, read: Read, recorded: Sequence[Reading]) -> None:
-        """Keep what the `recording` of a step's Read was answered, until the step commits."""
+        """Keep the answers to a step's `recording` until the step commits."""
         pairs = zip(self.recorded, recorded, strict=True)
         writing.see(read.positions, {kind: reading.confidences for kind, reading in pairs})

@@ -1,4 +1,4 @@
-"""How many masked tokens each denoising step commits: evenly, or in diffusion time as in Dream."""
+"""How many masks each step fills: evenly, or in diffusion time as in Dream."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from itertools import chain, pairwise, repeat
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What one step commits: `quota` of the masks left, or each with probability `share`."""
+    """What one step commits: `quota` masks, or each with probability `share`."""
 
     quota: int
     share: float
@@ -15,12 +15,12 @@ class Commit:
 
 @dataclass(slots=True)
 class Schedule:
-    """The steps of one block: an int is a number of tokens, a float a share of those masked."""
+    """The steps of one block: an int counts tokens, a float is a share of the masks."""
 
     steps: Iterator[int | float]
 
     def next(self, num_masked: int) -> Commit:
-        """Return what the next step commits of num_masked >= 1 tokens; quota 0 may be skipped."""
+        """Return the next commit of num_masked >= 1 tokens; quota 0 may be skipped."""
         step = next(self.steps)
         if isinstance(step, float):
             return Commit(int(num_masked * step), step)
@@ -47,5 +47,5 @@ def in_time(num_steps: int, eps: float) -> Schedule:
 
 
 def share(total: int, index: int, parts: int) -> int:
-    """Return the index-th of near-equal shares of total; the first ones may be larger by 1."""
+    """Return the index-th near-equal share of total; earlier ones may be 1 larger."""
     return total // parts + (index < total % parts)

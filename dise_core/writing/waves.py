@@ -38,7 +38,7 @@ def in_waves(
 def _write(
     wave: Sequence[Running[Generation]], later: Sequence[Running[Generation]], at_once: int
 ) -> Plan[list[Generation]]:
-    """Return a plan of a wave's answers; `later` samples go along while they need no more rows."""
+    """Return a plan of a wave's answers; `later` samples join if rows stay equal."""
     while waiting := [sample for sample in wave if not sample.is_done]:
         idle = [sample for sample in later if not sample.is_done]
         if idle:
@@ -49,7 +49,7 @@ def _write(
 
 
 def waves(params: SamplingParams) -> Iterator[range]:
-    """Yield the samples written together: all or, with stop_at, n and then as many as there are."""
+    """Yield the samples of each wave: all or, with stop_at, n, then as many again."""
     count, total = 0, params.num_samples
     while count < total:
         size = total if params.stop_at is None else min(count or params.n, total - count)
