@@ -1,4 +1,4 @@
-"""How much main memory is free: the machine's, and within the limits of this process's groups."""
+"""How much main memory is free: the machine's, within the limits of control groups."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usa
 """The limit and the use of a control group, in version 2 and in version 1."""
 
 RECLAIMABLE = ("active_file", "inactive_file")
-"""What a control group uses for files that the system may drop, for example a mapped checkpoint."""
+"""What a group uses for files that the system may drop, such as a mapped checkpoint."""
 
 
 def free_main_memory(root: Path = Path("/")) -> int | None:
@@ -22,7 +22,7 @@ def free_main_memory(root: Path = Path("/")) -> int | None:
         return None
     fields = dict(line.split(":", 1) for line in info.read_text().splitlines() if ":" in line)
     free = [int(fields["MemAvailable"].split()[0]) * 1024]
-    free += [left for group in _groups(root) if (left := _left(group)) is not None]
+    free += [size for size in map(_left, _groups(root)) if size is not None]
     return max(0, min(free))
 
 
@@ -30,25 +30,25 @@ def _groups(root: Path) -> Iterator[Path]:
     """Yield the folders of the control groups, of either version, that count this process's memory.
     A container may see its own as the uppermost, whatever its path is outside.
     """
-    own = root / "proc/self/cgroup"
-    for line in own.read_text().splitlines() if own.is_file() else ["0::/"]:
+    listing = root / "proc/self/cgroup"
+    for line in listing.read_text().splitlines() if listing.is_file() else ["0::/"]:
         _, controllers, path = line.split(":", 2)
         names = ("", "unified") if controllers == "" else ("memory",)
         if controllers and "memory" not in controllers.split(","):
             continue
         for top in (root / CGROUPS / name for name in names):
             group = top / path.lstrip("/")
-            yield from (one for one in (group, *group.parents) if one.is_relative_to(top))
+            yield from (part for part in (group, *group.parents) if part.is_relative_to(top))
 
 
 def _left(group: Path) -> int | None:
     """Return the bytes that a control group leaves; None for one without a limit."""
     for limit, used in FILES:
         try:
-            most, current = ((group / name).read_text().strip() for name in (limit, used))
+            maximum, current = ((group / name).read_text().strip() for name in (limit, used))
         except OSError:
             continue
-        return None if most == "max" else int(most) - int(current) + _reclaimable(group)
+        return None if maximum == "max" else int(maximum) - int(current) + _reclaimable(group)
     return None
 
 

@@ -11,25 +11,25 @@ PARAMETERS_A_THREAD = 300_000
 """
 
 
-def num_threads(num_parameters: int, most: int) -> int:
-    """Return one thread per 300,000 parameters, at least 1 and at most `most`."""
-    return max(1, min(most, num_parameters // PARAMETERS_A_THREAD))
+def num_threads(num_parameters: int, limit: int) -> int:
+    """Return one thread per 300,000 parameters, at least 1 and at most `limit`."""
+    return max(1, min(limit, num_parameters // PARAMETERS_A_THREAD))
 
 
 @dataclass(slots=True)
 class Threads:
-    """The number of torch's threads in this process: as many as its largest model can use."""
+    """The number of torch's threads: as many as the process's largest model can use."""
 
-    most: int = 0
-    chosen: int = 0
+    limit: int = 0
+    current: int = 0
 
     def fit(self, num_parameters: int) -> None:
-        """Raise torch's number of threads to suit one more model, unless it was set elsewhere."""
-        if not choose_threads() or (self.chosen and torch.get_num_threads() != self.chosen):
+        """Raise torch's threads to suit one more model, unless they were set elsewhere."""
+        if not choose_threads() or (self.current and torch.get_num_threads() != self.current):
             return
-        self.most = self.most or torch.get_num_threads()
-        self.chosen = max(self.chosen, num_threads(num_parameters, self.most))
-        torch.set_num_threads(self.chosen)
+        self.limit = self.limit or torch.get_num_threads()
+        self.current = max(self.current, num_threads(num_parameters, self.limit))
+        torch.set_num_threads(self.current)
 
 
 THREADS = Threads()

@@ -1,1 +1,1 @@
-"""From the files of a checkpoint to a reader: weights, quantization, placement, memory."""
+"""From a checkpoint's files to a reader: weights, quantization, placement, memory."""

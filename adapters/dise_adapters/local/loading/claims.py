@@ -63,16 +63,16 @@ class Claim:
     @property
     def sizes_in_use(self) -> dict[str, Size]:
         """The same, where a forward pass is to fit as well."""
-        place, whole = str(self.device), self.sizes
-        kept = whole[place].kept
-        working = SPARE * kept
+        place, sizes = str(self.device), self.sizes
+        size = sizes[place]
+        working = SPARE * size.kept
         if self.outline.states:
             example = torch.empty(
                 0, dtype=self.dtype, device="meta" if is_gpu(self.device) else None
             )
             counts = (self.outline.states, self.outline.vocab_size)
             working = pass_bytes(*counts, self.config, example)
-        return {**whole, place: Size(kept, max(whole[place].peak, kept + working))}
+        return {**sizes, place: Size(size.kept, max(size.peak, size.kept + working))}
 
 
 def needs(sizes_of: Sequence[dict[str, Size]]) -> Bytes:
@@ -90,11 +90,11 @@ def _need(parts: Sequence[Size]) -> float:
 def free_of(claims: Sequence[Claim]) -> Bytes:
     """Return what is free of each memory that they need, where that is known."""
     places = {place: torch.device(place) for claim in claims for place in claim.sizes}
-    known = {place: free_bytes(device) for place, device in places.items()}
-    return {place: size for place, size in known.items() if size is not None}
+    sizes = {place: free_bytes(device) for place, device in places.items()}
+    return {place: size for place, size in sizes.items() if size is not None}
 
 
-def lacking(needed: Bytes, free: Bytes) -> str | None:
+def lacking(needs: Bytes, free: Bytes) -> str | None:
     """Return the memory of which too little is free; None where all fits."""
-    short = (place for place, size in needed.items() if size > free.get(place, size))
+    short = (place for place, size in needs.items() if size > free.get(place, size))
     return next(short, None)

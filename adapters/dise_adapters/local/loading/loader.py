@@ -1,4 +1,4 @@
-"""Loads weights into transformers' own models; refuses checkpoints that do not fit exactly."""
+"""Loads weights into transformers' models; refuses those that do not fit exactly."""
 
 from __future__ import annotations
 
@@ -41,6 +41,13 @@ if TYPE_CHECKING:
 PROBE = (0, 1, 2, 3)
 """Token ids on which body-then-head logits are compared with the whole model's."""
 
+MISFITS = {
+    "missing_keys": "the checkpoint in {} lacks weights: {}",
+    "unexpected_keys": "the checkpoint in {} has extra weights: {}",
+    "mismatched_keys": "the checkpoint in {} has misshapen weights: {}",
+}
+"""What transformers reports of the weights, and the errors for it."""
+
 
 def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerReader:
     """Return a reader of a checkpoint's safetensors, or of its GGUF file.
@@ -68,7 +75,7 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
 def _from_pretrained(
     checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dtype: torch.dtype
 ) -> PreTrainedModel:
-    """Return transformers' model with its weights, on the device or spread by a device map."""
+    """Return transformers' model, on the device or spread by a device map."""
     folder, (placement, home) = checkpoint.folder, placing(config, device)
     with quiet(), quiet_gguf(), telling(checkpoint.told):
         try:
@@ -132,11 +139,11 @@ def _weights(checkpoint: Checkpoint, is_spread: bool) -> Record:
         return {"pretrained_model_name_or_path": source.folder, "gguf_file": file}
     slices = source.slices()
     if split is not None:
-        slices = _taken_apart(slices, split, split.rows(checkpoint.settings), source.folder)
+        slices = _take_apart(slices, split, split.rows(checkpoint.settings), source.folder)
     return {"pretrained_model_name_or_path": None, "state_dict": slices}
 
 
-def _taken_apart(
+def _take_apart(
     slices: Mapping[str, Any], split: Split, rows: Sequence[int], folder: Path
 ) -> dict[str, Any]:
     """Return the weights by name, those of the split as their parts. Raises CheckpointError for one
@@ -147,14 +154,14 @@ def _taken_apart(
         if not re.search(split.pattern, name):
             by_name[name] = weights
             continue
-        whole = weights[...]
-        if whole.shape[:1] != (sum(rows),):
+        weight = weights[...]
+        if weight.shape[:1] != (sum(rows),):
             raise CheckpointError(
                 f"the checkpoint in {folder} has misshapen weights: {one_line(name)} of "
-                f"{list(whole.shape)}, not of {' + '.join(map(str, rows))} rows"
+                f"{list(weight.shape)}, not of {' + '.join(map(str, rows))} rows"
             )
-        for part, own in zip(split.parts, whole.split(rows), strict=True):
-            by_name[re.sub(split.pattern, part, name)] = own
+        for part, weight_part in zip(split.parts, weight.split(rows), strict=True):
+            by_name[re.sub(split.pattern, part, name)] = weight_part
     return by_name
 
 
@@ -217,7 +224,7 @@ def _stored_reader(
 def _own_reader(
     parts: DecoderParts, width: int, checkpoint: Checkpoint, config: EngineConfig
 ) -> TransformerReader:
-    """Return a reader with our forward pass. width: numbers that a pass holds for each token."""
+    """Return a reader with our forward pass. width: numbers that it holds for a token."""
     quantizer = Quantizer.of(config)
     parts, head, vocab_size = _with_head(parts, is_int8=quantizer is not None)
     attention, example, room = checkpoint.attention, parts.norm, None
@@ -251,16 +258,10 @@ def _layout(checkpoint: Checkpoint, room: KVCache | None = None) -> Layout:
 
 
 def _refuse_misfits(folder: Path, report: Mapping[str, Iterable[Any]], unused: str | None) -> None:
-    for problem, verb in (
-        ("missing_keys", "lacks"),
-        ("unexpected_keys", "has extra"),
-        ("mismatched_keys", "has misshapen"),
-    ):
-        names = sorted(name if isinstance(name, str) else str(name[0]) for name in report[problem])
-        if unused is not None and problem == "unexpected_keys":
+    for key, sentence in MISFITS.items():
+        names = sorted(name if isinstance(name, str) else str(name[0]) for name in report[key])
+        if unused is not None and key == "unexpected_keys":
             names = [name for name in names if not re.search(unused, name)]
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            raise CheckpointError(
-                f"the checkpoint in {folder} {verb} weights: {one_line(', '.join(names[:3]))}{more}"
-            )
+            raise CheckpointError(sentence.format(folder, one_line(", ".join(names[:3])) + more))

@@ -1,4 +1,4 @@
-"""What a checkpoint's headers tell of its size, and what loading it takes of each memory."""
+"""The size of a checkpoint by its headers, and what loading it takes of each memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Numbers = Mapping[str, int]
 """How many numbers each weight holds, by name."""
 
 HALVES: Mapping[str, Dtype] = {"BF16": "bfloat16", "F16": "float16", "packed": "bfloat16"}
-"""The type of 16 bits that loses nothing of a file's, or of a GGUF file's packed ones little."""
+"""The type of 16 bits that loses nothing of a file's type, or little of packed ones."""
 
 STORED = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 
@@ -36,7 +36,7 @@ MAIN = "cpu"
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The bytes of one memory that a model takes: once it is loaded, and at most on the way."""
+    """The bytes that a model takes of one memory: once it is loaded, and at most before."""
 
     kept: float
     peak: float
@@ -76,10 +76,10 @@ class Outline:
             numbers[weight.dtype] += math.prod(weight.shape)
         dtype = max(numbers, key=numbers.__getitem__, default="packed")
         unpacked = 2 if checkpoint.is_gguf else 0
-        own = stored_decoder(checkpoint, torch.device(MAIN), torch.float32)
-        if own is not None:
-            vocab_size = own.shapes[EMBEDDING][0]
-            return cls(*_own_counts(own), dtype, 0, own.states_per_token, vocab_size, unpacked)
+        decoder = stored_decoder(checkpoint, torch.device(MAIN), torch.float32)
+        if decoder is not None:
+            states, vocab_size = decoder.states_per_token, decoder.shapes[EMBEDDING][0]
+            return cls(*_own_counts(decoder), dtype, 0, states, vocab_size, unpacked)
         counts = {name: math.prod(weight.shape) for name, weight in stored.items()}
         if checkpoint.is_gguf and checkpoint.settings is None:
             return cls(*_counts(counts), "packed", unpacked=unpacked, is_unpacked_first=True)
@@ -100,21 +100,22 @@ def sizes(
     """
     if outline.states:
         return {str(device): _own_size(outline, device, dtype, quantization)}
-    whole = (outline.embedding + outline.head + outline.layers) * dtype.itemsize
-    first = 4 * whole / dtype.itemsize if outline.is_unpacked_first else 0
+    size: float = (outline.embedding + outline.head + outline.layers) * dtype.itemsize
+    first = 4 * size / dtype.itemsize if outline.is_unpacked_first else 0
     # Mapped weights take memory once they are converted, all before the first experts are joined.
     is_converted = dtype != STORED.get(outline.dtype)
     joined = max(outline.layer, outline.experts * is_converted)
     reading = joined * dtype.itemsize + 4 * outline.unpacked * outline.weight
-    kept: float = whole
+    model_size = size
     if quantization is not None:
         tables = (outline.embedding + outline.head) * dtype.itemsize
-        kept = tables + outline.layers * BYTES[quantization]
+        model_size = tables + outline.layers * BYTES[quantization]
     if not is_gpu(device) or device.type == MAIN:
-        return {MAIN: Size(kept, max(whole, first) + reading)}
+        return {MAIN: Size(model_size, max(size, first) + reading)}
     straight = quantization is None and find_spec("accelerate") is not None
-    passing = Size(0, first + (0 if straight else whole) + reading)
-    return {MAIN: passing, str(device): Size(kept, kept + outline.layer * dtype.itemsize)}
+    passing = Size(0, first + (0 if straight else size) + reading)
+    peak = model_size + outline.layer * dtype.itemsize
+    return {MAIN: passing, str(device): Size(model_size, peak)}
 
 
 def _own_size(
@@ -123,27 +124,27 @@ def _own_size(
     """Return what our own decoder takes, whose layers are read one by one: first the embedding and
     the head stand beside what is made of them, later a layer beside all that is done.
     """
-    size, head, kept = dtype.itemsize, outline.head, 0.0
+    size, head, model_size = dtype.itemsize, outline.head, 0.0
     if quantization is None:
         is_packed = not is_gpu(device) and can_pack(torch.empty(0, dtype=dtype))
-        made = outline.embedding + (head or outline.embedding * is_packed)
-        kept = size * (made + outline.layers)
-        tables, rounding = size * (made + head), 0
+        ends = outline.embedding + (head or outline.embedding * is_packed)
+        model_size = size * (ends + outline.layers)
+        tables, rounding = size * (ends + head), 0
     else:
-        kept = outline.embedding + head + BYTES[quantization] * outline.layers
+        model_size = outline.embedding + head + BYTES[quantization] * outline.layers
         tables = (size + 1) * outline.embedding + (size + 2) * head
         rounding = 16 * outline.weight  # in float32, with three more of that size
     unpacking = 4 * outline.unpacked
     tables += unpacking * max(outline.embedding, head)
     layer = 2 * size * outline.layer + rounding + unpacking * outline.weight
-    return Size(kept, max(tables, kept + layer))
+    return Size(model_size, max(tables, model_size + layer))
 
 
-def _own_counts(own: StoredDecoder) -> tuple[int, int, int, int, int]:
-    numbers = {name: math.prod(shape) for name, shape in own.shapes.items()}
+def _own_counts(decoder: StoredDecoder) -> tuple[int, int, int, int, int]:
+    numbers = {name: math.prod(shape) for name, shape in decoder.shapes.items()}
     embedding, head = numbers.pop(EMBEDDING), numbers.pop(HEAD)
     norm, _, layers, layer, weight = _counts(numbers)
-    return embedding, 0 if own.is_tied else head, layers + norm, layer, weight
+    return embedding, 0 if decoder.is_tied else head, layers + norm, layer, weight
 
 
 def _counts(numbers: Numbers) -> tuple[int, int, int, int, int]:
@@ -152,10 +153,10 @@ def _counts(numbers: Numbers) -> tuple[int, int, int, int, int]:
     """
     outside, layers, weight = 0, Counter[str](), 0
     for name, count in numbers.items():
-        found = re.match(r"(.*?\.\d+)\.", name)
-        if found is None:
+        layer = re.match(r"(.*?\.\d+)\.", name)
+        if layer is None:
             outside += count
         else:
-            layers[found[1]] += count
+            layers[layer[1]] += count
             weight = max(weight, count)
     return outside, 0, layers.total(), max(layers.values(), default=0), weight

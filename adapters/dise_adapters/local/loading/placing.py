@@ -1,4 +1,4 @@
-"""Where transformers puts a model's weights: on one device, or by accelerate's device map."""
+"""Where transformers puts the weights: on one device, or by accelerate's device map."""
 
 from __future__ import annotations
 

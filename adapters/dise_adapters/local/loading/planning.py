@@ -1,4 +1,4 @@
-"""How much memory a model takes beside its weights, and how many tokens' keys and values fit."""
+"""The memory that a model takes beside its weights, and how many cached tokens fit."""
 
 import logging
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ PREFIX_TOKENS = 8192
 """The same of their beginnings, for later texts."""
 
 RESIDUALS = 4
-"""Copies of the hidden states that a layer holds beside the outputs of its linear layers."""
+"""Copies of the hidden states that a layer holds beside its linear layers' outputs."""
 
 COPIES_OF_LOGITS = 3
 """Of the logits that are in memory at one time, with what the readouts make of them."""
@@ -28,7 +28,7 @@ GIB = 2**30
 
 
 def states_per_token(layers: Iterable[nn.Module], hidden: int) -> int:
-    """Return how many numbers a forward pass holds for each token: those of the widest layer."""
+    """Return how many numbers a pass holds for each token: those of the widest layer."""
     return max((_states(layer, hidden) for layer in layers), default=0)
 
 
@@ -68,8 +68,8 @@ def cache_tokens(
     """
     layers, heads, size = shape
     token, free = layers * 2 * heads * size * example.element_size(), free_bytes(example.device)
-    left = None if free is None else max(0, free - working) // token
-    kept = list[int]()
+    capacity = None if free is None else max(0, free - working) // token
+    counts = list[int]()
     defaults = {
         "max_cache_tokens": 0 if isinstance(attention, Causal) else CACHE_TOKENS,
         "prefix_cache_tokens": 0 if isinstance(attention, Bidirectional) else PREFIX_TOKENS,
@@ -77,18 +77,18 @@ def cache_tokens(
     for name, default in defaults.items():
         requested: int | None = getattr(config, name) if default else None
         tokens = default if requested is None else requested
-        if left is not None and free is not None and tokens > left:
+        if capacity is not None and free is not None and tokens > capacity:
             if requested is not None:
                 raise InputError(
                     f"{name}={tokens} takes {tokens * token / GIB:.1f} GiB, and a forward pass "
                     f"{working / GIB:.1f} GiB, but {example.device} has {free / GIB:.1f} GiB free: "
-                    f"at most {left} tokens fit; or lower max_batch_tokens, or take "
+                    f"at most {capacity} tokens fit; or lower max_batch_tokens, or take "
                     "quantization='int8'",
                     name,
                 )
-            log.warning("%s is %d, since no more memory is free", name, left)
-            tokens = left
-        kept.append(tokens)
-        left = None if left is None else left - tokens
-    of_texts, of_beginnings = kept
+            log.warning("%s is %d, since no more memory is free", name, capacity)
+            tokens = capacity
+        counts.append(tokens)
+        capacity = None if capacity is None else capacity - tokens
+    of_texts, of_beginnings = counts
     return of_texts, of_beginnings

@@ -13,7 +13,7 @@ from dise_core import EngineConfig, InputError
 if TYPE_CHECKING:
     from dise_core.params.engine import Quantization
 
-LEAST_SHARE = 0.5
+MIN_SHARE = 0.5
 """Of a body's weights, the share that linear layers must hold."""
 
 EXPERTS = ("gate_up_proj", "down_proj")
@@ -36,12 +36,15 @@ class Quantizer:
         if self._method == "int8":
             return Int8Linear(weight, bias)
         if weight.shape[1] % BLOCK:
-            problem = f"needs rows of a multiple of {BLOCK} weights, not {weight.shape[1]}"
-            raise self._error(problem)
+            raise InputError(
+                f"quantization='int4' needs rows of a multiple of {BLOCK} weights, not "
+                f"{weight.shape[1]}",
+                "quantization",
+            )
         return Int4Linear(weight, bias)
 
     def modules(self, body: nn.Module, name: object, device: torch.device) -> None:
-        """Replace all linear layers of a body, on the device. Raises what refuse_few does."""
+        """Replace all linear layers of a body, on the device. Raises as refuse_few."""
         self.refuse_few(linear_share(body), name)
         for parent in list(body.modules()):
             for part, layer in parent.named_children():
@@ -51,13 +54,13 @@ class Quantizer:
                     setattr(parent, part, self.linear(layer.weight.detach(), bias))
 
     def refuse_few(self, share: float, name: object) -> None:
-        """Raise InputError for a decoder with a small share of its weights in linear layers."""
-        if share < LEAST_SHARE:
-            problem = f"covers linear layers, which are only {share:.0%} of the decoder of {name}"
-            raise self._error(problem)
-
-    def _error(self, problem: str) -> InputError:
-        return InputError(f"quantization={self._method!r} {problem}", "quantization")
+        """Raise InputError where few of a decoder's weights are in linear layers."""
+        if share < MIN_SHARE:
+            raise InputError(
+                f"quantization={self._method!r} covers linear layers, which are only {share:.0%} "
+                f"of the decoder of {name}",
+                "quantization",
+            )
 
 
 def linear_share(body: nn.Module, has_experts: bool = False) -> float:
@@ -69,5 +72,5 @@ def linear_share(body: nn.Module, has_experts: bool = False) -> float:
     tensors = (getattr(module, name, None) for module in modules for name in EXPERTS if has_experts)
     experts = sum(weight.numel() for weight in tensors if isinstance(weight, nn.Parameter))
     apart = sum(module.weight.numel() for module in modules if isinstance(module, nn.Embedding))
-    whole = sum(weight.numel() for weight in body.parameters()) - apart
-    return (linear + experts) / max(1, whole)
+    total = sum(weight.numel() for weight in body.parameters()) - apart
+    return (linear + experts) / max(1, total)

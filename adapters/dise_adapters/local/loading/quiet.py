@@ -13,17 +13,17 @@ from dise_core.models.predictor import Told
 T = TypeVar("T")
 
 NOISY = ("torchao", "torch.utils._pytree", "accelerate.big_modeling")
-"""Loggers that warn of kernels for other devices, and of weights that are on the disk as asked."""
+"""Loggers that warn of kernels for other devices, and of weights put on the disk."""
 
 
-def counting(total: int, told: Told) -> Callable[[int], None]:
+def counting(total: int, report: Told) -> Callable[[int], None]:
     """Return a function that adds up numbers, and tells their share of the total."""
     num_read = 0
 
     def count(number: int) -> None:
         nonlocal num_read
         num_read += number
-        told(num_read / total)
+        report(num_read / total)
 
     return count
 
@@ -35,8 +35,8 @@ def _counted(items: Collection[T], count: Callable[[int], None]) -> Iterator[T]:
 
 
 @contextmanager
-def telling(told: Told) -> Iterator[None]:
-    """Tell the share of the weights that transformers has loaded inside, where it counts them."""
+def telling(report: Told) -> Iterator[None]:
+    """Tell the share of the weights that transformers loads meanwhile, if it counts."""
     from transformers.utils import logging as transformers_logging
 
     log: Any = transformers_logging
@@ -48,7 +48,7 @@ def telling(told: Told) -> Iterator[None]:
             or not isinstance(args[0], Collection)
         ):
             return factory(*args, **options)
-        return _counted(args[0], counting(len(args[0]), told))
+        return _counted(args[0], counting(len(args[0]), report))
 
     before = log.set_tqdm_hook(hook)
     try:
@@ -59,7 +59,7 @@ def telling(told: Told) -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence transformers' report on the weights, and warnings that say nothing to a user."""
+    """Silence transformers' report on the weights, and warnings that help no user."""
     from transformers.utils import logging as transformers_logging
 
     log: Any = transformers_logging
@@ -81,7 +81,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def quiet_gguf() -> Iterator[None]:
-    """Silence transformers' progress bar of a GGUF file's tensors, which its switch leaves on."""
+    """Silence transformers' progress bar of a GGUF file, which its switch leaves on."""
     from tqdm.auto import tqdm
     from transformers import modeling_gguf_pytorch_utils
 

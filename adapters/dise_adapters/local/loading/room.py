@@ -1,4 +1,4 @@
-"""Whether checkpoints fit into the memory that is free, before a byte of their weights is read."""
+"""Whether checkpoints fit into the free memory, before a byte of weights is read."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def fitted(wanted: Sequence[tuple[Checkpoint, EngineConfig]]) -> list[EngineConfig]:
+def fitted(pairs: Sequence[tuple[Checkpoint, EngineConfig]]) -> list[EngineConfig]:
     """Return the options with which the checkpoints fit into the memory that is free, all together.
     Where "auto" means float32, and that with a forward pass is too large, it becomes the file's own
     16 bits; the first checkpoint chooses first. Raises InputError where nothing fits.
 
     With a device map the options stay as they are: what does not fit goes to the disk.
     """
-    options = [config for _, config in wanted]
-    wide = {number: Claim.of(*pair) for number, pair in enumerate(wanted) if not pair[1].device_map}
-    chosen = {number: claim.narrowed for number, claim in wide.items()}
-    free = free_of(list(chosen.values()))
+    options = [config for _, config in pairs]
+    wide = {number: Claim.of(*pair) for number, pair in enumerate(pairs) if not pair[1].device_map}
+    claims = {number: claim.narrowed for number, claim in wide.items()}
+    free = free_of(list(claims.values()))
     if wide:
-        _refuse_too_large(list(chosen.values()), free)
+        _refuse_too_large(list(claims.values()), free)
     for number, claim in wide.items():
-        others = [other.sizes for index, other in chosen.items() if index != number]
-        needed = needs([claim.sizes_in_use, *others])
-        if (place := lacking(needed, free)) is None:
-            chosen[number] = claim
-        elif chosen[number] is not claim:
-            options[number] = chosen[number].config
-            _tell_narrowed(chosen[number], needed[place], free[place], len(others))
+        sizes = [claims[index].sizes for index in claims if index != number]
+        required = needs([claim.sizes_in_use, *sizes])
+        if (place := lacking(required, free)) is None:
+            claims[number] = claim
+        elif claims[number] is not claim:
+            options[number] = claims[number].config
+            _tell_narrowed(claims[number], required[place], free[place], len(sizes))
     return options
 
 
-def _tell_narrowed(claim: Claim, needed: float, free: float, num_others: int) -> None:
+def _tell_narrowed(claim: Claim, num_bytes: float, free: float, num_others: int) -> None:
     log.warning(
         "The checkpoint in %s is loaded as %s, as it is stored: float32 would need %.1f GiB%s, and "
         "%.1f GiB are free.",
         claim.checkpoint.folder,
         claim.config.dtype,
-        needed / GIB,
+        num_bytes / GIB,
         ", with the model beside it" if num_others else "",
         free / GIB,
     )
@@ -55,36 +55,36 @@ def _tell_narrowed(claim: Claim, needed: float, free: float, num_others: int) ->
 
 def _refuse_too_large(claims: Sequence[Claim], free: Bytes) -> None:
     """Raise InputError where the claims do not fit, with what would."""
-    first, *others = claims
-    needed = needs([claim.sizes for claim in claims])
-    if (place := lacking(needed, free)) is None:
+    first, *judges = claims
+    required = needs([claim.sizes for claim in claims])
+    if (place := lacking(required, free)) is None:
         return
     memory = "main memory" if place == "cpu" else f"the memory of {place}"
-    beside = f" and what is loaded beside it ({_named(others)})" if others else ""
-    ways = [f"{way} needs {size / GIB:.1f} GiB" for way, size in _ways(first, others, free, place)]
+    beside = f" and what is loaded beside it ({_paths(judges)})" if judges else ""
+    ways = [f"{way} needs {size / GIB:.1f} GiB" for way, size in _ways(first, judges, free, place)]
     advice = f"What fits: {', '.join(ways)}." if ways else "No other type of weights fits either."
     raise InputError(
-        f"The checkpoint in {_named([first])}{beside} needs {needed[place] / GIB:.1f} GiB of "
+        f"The checkpoint in {_paths([first])}{beside} needs {required[place] / GIB:.1f} GiB of "
         f"{memory} as {_type(first)}, and {max(0, free[place]) / GIB:.1f} GiB are free. {advice}",
         "model",
     )
 
 
 def _ways(
-    first: Claim, others: Sequence[Claim], free: Bytes, place: str
+    first: Claim, judges: Sequence[Claim], free: Bytes, place: str
 ) -> Iterator[tuple[str, float]]:
-    """Yield the options of the first claim with which all fit, and the bytes that all then need."""
+    """Yield the options of the first claim with which all fit, and what all then need."""
     changes: dict[str, dict[str, Any]] = {"--dtype bfloat16": {"dtype": "bfloat16"}}
     for name in get_args(Quantization):
         changes[f"--quantization {name}"] = {"dtype": "auto", "quantization": name}
     for option, change in changes.items():
         claim = first.having(**change).narrowed
-        needed = needs([claim.sizes, *(other.sizes for other in others)])
-        if lacking(needed, free) is None:
-            yield option, needed[place]
+        required = needs([claim.sizes, *(judge.sizes for judge in judges)])
+        if lacking(required, free) is None:
+            yield option, required[place]
 
 
-def _named(claims: Sequence[Claim]) -> str:
+def _paths(claims: Sequence[Claim]) -> str:
     return " and ".join(str(claim.checkpoint.weights.path) for claim in claims)
 
 

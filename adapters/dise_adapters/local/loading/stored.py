@@ -76,11 +76,11 @@ class StoredDecoder:
 
     def parts(self) -> DecoderParts:
         """Return the decoder, whose layers are read later. Raises what `read` raises."""
-        own, head_dim = self.read([EMBEDDING, NORM]), _head_dim(self.settings)
+        weights, head_dim = self.read([EMBEDDING, NORM]), _head_dim(self.settings)
         rotation = _rotation(self.settings["rope_parameters"]["rope_theta"], head_dim, self.device)
         traits = Traits(head_dim, self.settings["rms_norm_eps"], silu)
         num_layers = self.settings["num_hidden_layers"]
-        ends = (own[EMBEDDING], None if self.is_tied else self._head, own[NORM])
+        ends = (weights[EMBEDDING], None if self.is_tied else self._head, weights[NORM])
         return DecoderParts(*ends, rotation, traits, num_layers, self._layer)
 
     def _head(self) -> tuple[Tensor, None]:
@@ -123,7 +123,7 @@ def stored_decoder(
     if family.model_class not in CLASSES or not is_plain or not SETTINGS.issuperset(settings):
         return None
     stored = checkpoint.weights.stored
-    names = {_renamed(name, family.key_mapping): name for name in stored}
+    names = {_rename(name, family.key_mapping): name for name in stored}
     is_tied = settings["tie_word_embeddings"]
     if is_tied and HEAD not in names and EMBEDDING in names:
         names[HEAD] = names[EMBEDDING]
@@ -133,7 +133,7 @@ def stored_decoder(
     if not has_layers or any(weight.dtype not in DTYPES for weight in stored.values()):
         return None
     shapes = _shapes(settings, family.model_class)
-    if {name: stored[there].shape for name, there in names.items()} != shapes:
+    if {name: stored[source].shape for name, source in names.items()} != shapes:
         return None
     num_read = {name: shape for name, shape in shapes.items() if not (is_tied and name == HEAD)}
     count = counting(sum(map(math.prod, num_read.values())), checkpoint.told)
@@ -179,13 +179,13 @@ def _rotation(theta: float, head_dim: int, device: torch.device) -> Rotation:
 
     def rotate(states: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         angles = positions[..., None].float() * frequencies
-        both = torch.cat((angles, angles), dim=-1)
-        return both.cos().to(states.dtype), both.sin().to(states.dtype)
+        angles = torch.cat((angles, angles), dim=-1)
+        return angles.cos().to(states.dtype), angles.sin().to(states.dtype)
 
     return rotate
 
 
-def _renamed(name: str, mapping: Mapping[str, str]) -> str:
+def _rename(name: str, mapping: Mapping[str, str]) -> str:
     for pattern, replacement in mapping.items():
         if re.search(pattern, name):
             return re.sub(pattern, replacement, name, count=1)

@@ -1,4 +1,4 @@
-"""Weighs a checkpoint: how much it would allocate, before it does, and whether all is finite."""
+"""Weighs a checkpoint before it allocates, and checks that its weights are finite."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dise_adapters.families.family import Checkpoint
 
 SPARE = 2**24
-"""Elements that a model may have beyond what its files can hold: what it lacks is told by name."""
+"""Elements that a model may have beyond its files: what is lacking is told by name."""
 
 
 def weigh(checkpoint: Checkpoint) -> None:
@@ -67,7 +67,7 @@ def configured(checkpoint: Checkpoint) -> tuple[Any, Any]:
 
 @torch.inference_mode()
 def refuse_not_finite(folder: object, weights: Iterable[tuple[str, Tensor]]) -> None:
-    """Raise CheckpointError for weights with NaN or infinities: every answer would be one."""
+    """Raise CheckpointError for NaN or infinite weights: every answer would be one."""
     for name, weight in weights:
         if weight.is_meta or not weight.is_floating_point() or weight.element_size() < 2:
             continue  # on the disk, or packed: a sum would mean nothing
