@@ -69,9 +69,7 @@ class CheckpointPredictor(MaskPredictor):
     def __init__(
         self, files: ModelFiles, name: str, config: EngineConfig, reader: Reader | None = None
     ) -> None:
-        """Load the tokenizer of the model `name` from its files. reader: of its weights, where they
-        are not to be loaded from there.
-        """
+        """Load the tokenizer of the model `name`. reader: of its weights, if any."""
         family, (folder, fields, gguf) = self.family, (files.folder, files.fields, files.gguf)
         reason = family.refusal(fields, name)
         if gguf is not None and not (family.takes_gguf or family.matches(fields, name)):

@@ -100,7 +100,7 @@ def test_texts_that_begin_alike_compute_their_first_blocks_once(
     """Three texts of one prompt of 14 tokens start together, a fourth later and another of its
     own; then all go on.
     """
-    monkeypatch.setattr(layout, "LEAST_SHARED", 3 * BLOCK)
+    monkeypatch.setattr(layout, "MIN_SHARED", 3 * BLOCK)
     predictor, model = load(kind, folders[kind]), reference_of(kind, folders[kind])
     prompt, *rest = texts_of(14, 6, 6, 10, 6, 4)
     texts = [np.concatenate([prompt, ids]) for ids in rest[:4]] + [rest[4]]
@@ -127,7 +127,7 @@ def test_texts_that_begin_alike_compute_their_first_blocks_once(
 def test_what_a_text_adopts_ends_before_the_first_position_read_and_where_tokens_differ(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layout, "LEAST_SHARED", BLOCK)
+    monkeypatch.setattr(layout, "MIN_SHARED", BLOCK)
     [ids] = texts_of(24)
     other = np.append(ids[:11], ids[11:] + 1)
     for positions, text, share in [

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("short")
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "LEAST_SHARED", BLOCK)
+    monkeypatch.setattr(layout, "MIN_SHARED", BLOCK)
 
 
 @pytest.fixture(params=[*KINDS, "causal"])

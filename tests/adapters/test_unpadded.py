@@ -26,7 +26,7 @@ def test_padding_goes_and_comes_back(lengths: list[int]) -> None:
     lines = Unpadded.of(is_real, is_real.shape, torch.device("cpu"))
     padded = torch.arange(is_real.size * 2).view(*is_real.shape, 2)
     packed = lines.packed(padded)
-    has_gone = is_real.mean() <= 1 - padding.LEAST_PADDING
+    has_gone = is_real.mean() <= 1 - padding.MIN_PADDING
     num_tokens = int(is_real.sum() if has_gone else is_real.size)
     assert num_tokens <= len(packed) < num_tokens + STEP
     assert len(packed) % STEP == 0
@@ -56,7 +56,7 @@ def test_answers_do_not_depend_on_the_padding(
     reads = [Read(np.arange(n) % 40, np.arange(1, n, 2), Distribution()) for n in LENGTHS]
     alone = [predictor.read([read])[0].logprobs for read in reads]
     for least in (0.0, 1.0):
-        monkeypatch.setattr(padding, "LEAST_PADDING", least)
+        monkeypatch.setattr(padding, "MIN_PADDING", least)
         for expected, found in zip(alone, predictor.read(reads), strict=True):
             np.testing.assert_allclose(found.logprobs, expected, atol=2e-5)
 

@@ -35,7 +35,7 @@ class ConfigJson:
                 raise self.error(f"{field}={value!r:.80} is not covered, only {allowed:.200}")
 
     def whole(self, name: str, default: int | None = None) -> int:
-        """Return a whole number above 0, or the default if the field is missing or null."""
+        """Return a whole number above 0; the default for a field missing or null."""
         if default is not None and self.fields.get(name) is None:
             return default
         value = self.number(name, MAX_LAYERS if _is_of_layers(name) else MAX_WHOLE)
@@ -76,7 +76,7 @@ class ConfigJson:
         return {"rope_type": "default", "rope_theta": float(theta)}
 
     def token_ids(self, name: str) -> list[int]:
-        """Return one or several token ids as a list, empty if the field is missing or null."""
+        """Return one or more token ids as a list, empty for a field missing or null."""
         value = self.fields.get(name)
         ids = [] if value is None else value if isinstance(value, list) else [value]
         valid_ids = [i for i in ids if type(i) is int and 0 <= i < 2**31]

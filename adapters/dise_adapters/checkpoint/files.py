@@ -22,7 +22,7 @@ def read_object(path: Path) -> JsonFields:
 
 @contextmanager
 def refused(problem: str) -> Iterator[None]:
-    """Turn all that is raised, even a panic of Rust, into a CheckpointError of one line."""
+    """Turn all that is raised, Rust's panics too, into a CheckpointError of one line."""
     try:
         yield
     except (DiseError, KeyboardInterrupt, SystemExit, GeneratorExit):
@@ -32,8 +32,6 @@ def refused(problem: str) -> Iterator[None]:
 
 
 def one_line(error: object) -> str:
-    """Return what an error says as one line of moderate length, without the control characters that
-    a checkpoint may have put into it.
-    """
+    """Return what an error says as one printable line of moderate length."""
     text = (str(error) or type(error).__name__)[:2000]
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:400]

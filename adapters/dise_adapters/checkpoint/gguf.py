@@ -38,9 +38,7 @@ ARCHITECTURES = {
     "llada-moe": ("LLaDAMoEModelLM", False),
     "rnd1": ("RND1LM", True),
 }
-"""llama.cpp's names of diffusion models, with the class that config.json names, and whether row
-i - 1 of the logits predicts token i.
-"""
+"""llama.cpp's names: the class in config.json, and whether row i - 1 predicts token i."""
 
 FIELDS = {
     "{}.embedding_length": ("hidden_size", "d_model"),
@@ -121,7 +119,7 @@ class GgufFile(WeightSource):
 
     @classmethod
     def at(cls, path: Path) -> Self:
-        """Read the head of a file. Raises CheckpointError for one that cannot be right."""
+        """Read a file's head. Raises CheckpointError for one that cannot be right."""
         with (
             refused(f"cannot load {path}"),
             path.open("rb") as file,
@@ -212,7 +210,7 @@ class Head:
         self.at, self._data = 0, data
 
     def take(self, form: str) -> tuple[Any, ...]:
-        """Return values of struct's types. Raises ValueError if the file ends before them."""
+        """Return values of struct's types. Raises ValueError at the file's end."""
         start, self.at = self.at, self.at + struct.calcsize(f"<{form}")
         if self.at > len(self._data):
             raise ValueError(f"it is cut off: it ends at {len(self._data)}, within its head")

@@ -28,9 +28,7 @@ ROLES = {"bos_token": "bos", "eos_token": "eos", "pad_token": "padding"}
 
 
 def gguf_tokenizer(metadata: Mapping[str, Any]) -> PreTrainedTokenizerFast:
-    """Return the tokenizer and chat template that the metadata describe. Raises CheckpointError for
-    one of another kind.
-    """
+    """Return the tokenizer and chat template. Raises CheckpointError for other kinds."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers
     from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
     from transformers import PreTrainedTokenizerFast

@@ -56,9 +56,7 @@ def _look_up(model: str, revision: str | None) -> ModelFiles | None:
 
 
 def fetch(model: str, revision: str | None = None) -> ModelFiles:
-    """Return all files of a model, downloaded first if `model` is a hub id. Raises what `find` and
-    `model_folder` raise.
-    """
+    """Return a model's files, downloaded first from the hub. Raises as `find` does."""
     files = find(model) if is_gguf(model) or _is_folder(model) else None
     return files or ModelFiles.within(model_folder(model, revision))
 
@@ -138,7 +136,7 @@ def _is_transient(error: BaseException) -> bool:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return why the hub did not answer, where the error only says that the file is not here."""
+    """Return why the hub did not answer, if the error only says that nothing is here."""
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     return (isinstance(error, LocalEntryNotFoundError) and error.__cause__) or error

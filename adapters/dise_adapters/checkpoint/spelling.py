@@ -33,7 +33,7 @@ def of_letters(name: str) -> bytes:
 
 
 def of_piece(name: str) -> bytes:
-    """Return the bytes of a SentencePiece: a byte's name, or a text whose spaces are ▁."""
+    """Return a SentencePiece's bytes: a byte by name, or a text with ▁ for spaces."""
     byte = re.fullmatch("<0x([0-9A-F]{2})>", name)
     return bytes([int(byte[1], 16)]) if byte else name.replace("▁", " ").encode()
 

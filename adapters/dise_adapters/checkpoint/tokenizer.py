@@ -177,7 +177,7 @@ class FastTokenizer(Tokenizer):
 
     @cached_property
     def _anchor(self) -> list[int]:
-        """The last token of a word, to look at other tokens behind it; empty without one."""
+        """The last token of a word, behind which others are decoded; may be empty."""
         ids = self._tokenizer.backend_tokenizer.encode("a", add_special_tokens=False).ids[-1:]
         if self._unknown_id not in ids:
             return list(ids)

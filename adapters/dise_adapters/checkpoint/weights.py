@@ -1,6 +1,4 @@
-"""The weights of a checkpoint by name, as the heads of its files list them: nothing is allocated
-before, and each head is read once.
-"""
+"""The weights of a checkpoint by name. Heads are read once, before anything else."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ OWN = r"[^/\\\x00]+\.safetensors"
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A weight in a file. dtype: as safetensors calls it; "packed" for a type of GGUF's."""
+    """A weight in a file. dtype: safetensors' name; "packed" for a type of GGUF's."""
 
     path: Path
     dtype: str

@@ -24,7 +24,7 @@ ABILITY = (
 
 
 class CountdownTokenizer(ShippedTokenizer):
-    """The Countdown models' tokenizer, which says what they can do when it refuses a text."""
+    """The Countdown models' tokenizer, whose refusals say what the models can do."""
 
     def encode(self, text: str) -> Ids:
         try:

@@ -41,9 +41,7 @@ DIFFUSION_NAMES = {
     "bd3lm": "",
     "refusion": ", which no adapter here covers",
 }
-"""Patterns in the names of diffusion models whose config.json gives an auto-regressive model's
-type, and what to do with them.
-"""
+"""Patterns in the names of diffusion models that look auto-regressive, and advice."""
 
 
 def is_autoregressive(fields: JsonFields, model: str) -> bool:  # noqa: ARG001

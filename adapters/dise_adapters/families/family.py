@@ -148,9 +148,7 @@ class Family:
         block_size: int | None = None,
         otherwise: Attention | None = None,
     ) -> Attention:
-        """Return the attention of a checkpoint called `names`, ids or paths, the first of which
-        errors give, as `blocks.attention_of` does.
-        """
+        """Return a checkpoint's attention. names: ids or paths; errors give the first."""
         config, aliases = ConfigJson(fields, names[0]), checkpoint_names(fields, *names)
         return attention_of(self.attention, config, aliases, block_size, otherwise)
 

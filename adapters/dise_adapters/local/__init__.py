@@ -1,1 +1,1 @@
-"""The in-process engine: transformers' weights, and our forward pass where we have one."""
+"""The in-process engine: transformers' weights, and our forward pass for some."""

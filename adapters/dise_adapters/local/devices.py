@@ -1,4 +1,4 @@
-"""Devices and types by the names that users give, and the memory that a device has free."""
+"""Devices and types by the names that users give, and a device's free memory."""
 
 import os
 
@@ -34,14 +34,14 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
-    """Return the dtype of that name; "auto" is bfloat16 on a GPU and float32 elsewhere."""
+    """Return the dtype of a name; "auto" is bfloat16 on a GPU, float32 elsewhere."""
     if name == "auto":
         return torch.bfloat16 if LIKE_A_GPU or device.type == "cuda" else torch.float32
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Return how many bytes can be allocated on the device; None where that is unknown."""
+    """Return how many bytes are free on the device; None where that is unknown."""
     if device.type == "cuda":
         idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + idle

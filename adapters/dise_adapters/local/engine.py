@@ -19,9 +19,7 @@ class TransformersBackend(Backend[Checkpoint]):
 
     @classmethod
     def open(cls, checkpoint: Checkpoint, config: EngineConfig) -> Reader:
-        """Return a reader of the checkpoint. Raises InputError for a device that cannot be used,
-        ModelError if the checkpoint cannot be loaded.
-        """
+        """Return a reader of the checkpoint. Raises what `loader.load_reader` does."""
         from dise_adapters.local.loading.loader import load_reader
 
         return load_reader(checkpoint, config)

@@ -24,7 +24,7 @@ class Threads:
     current: int = 0
 
     def fit(self, num_parameters: int) -> None:
-        """Raise torch's threads to suit one more model, unless they were set elsewhere."""
+        """Raise torch's threads to suit one more model, unless others set them."""
         if not choose_threads() or (self.current and torch.get_num_threads() != self.current):
             return
         self.limit = self.limit or torch.get_num_threads()

@@ -40,10 +40,10 @@ class ForwardPass(Protocol):
     """The largest share of a batch that may be padding."""
 
     multiple: int
-    """Texts, and the keys that they attend to, are padded to a multiple of this length."""
+    """Texts, and the keys that they attend to, are padded to a multiple of this."""
 
     takes_overlays: bool
     """Whether it runs texts with overlays."""
 
     def __call__(self, batch: TextBatch, rows: Ids) -> Tensor:
-        """Return the hidden states [R, d] at rows of the flattened batch, int64 [R], ascending."""
+        """Return states [R, d] at rows of the flattened batch, int64 [R], ascending."""

@@ -21,19 +21,19 @@ from dise_adapters.local.devices import is_gpu
 BLOCK = 32
 """How many weights of a row share a scale in int4."""
 
-MOST = 127
+MAX_INT8 = 127
 """The greatest integer of 8 bits: the largest weight of a row, or state of a token."""
 
 LARGE = 128
-"""What states are divided by before a product with integers, which float16 may not hold."""
+"""What states are divided by before a product that float16 may not hold."""
 
 BITS = 8
 """Of a block's scale behind the point."""
 
 ROWS = 4096
-"""How many rows of a weight are rounded at one time, so that large ones take no memory twice."""
+"""Rows of a weight that are rounded at one time: large ones take no memory twice."""
 
-LEAST = 1e-30
+MIN_SCALE = 1e-30
 """The scale of zeros."""
 
 
@@ -98,19 +98,17 @@ class Int4Linear(IntegerLinear):
 
 @cache
 def multiplies_integers() -> bool:
-    """Return whether this processor multiplies int8 at full speed, and without overflow: x86 does
-    from VNNI on.
-    """
+    """Return whether int8 is multiplied fast and without overflow: x86 with VNNI does."""
     has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     if not has_onednn or platform.machine().lower() not in ("x86_64", "amd64"):
         return False
-    most = torch.full((STEP, 64), MOST, dtype=torch.int8)
-    return bool((torch._int_mm(most, most.t()) == 64 * MOST**2).all())
+    largest = torch.full((STEP, 64), MAX_INT8, dtype=torch.int8)
+    return bool((torch._int_mm(largest, largest.t()) == 64 * MAX_INT8**2).all())
 
 
 def _scale(numbers: Tensor) -> Tensor:
     """Return a scale for each row, [..., 1], float32."""
-    return numbers.abs().amax(-1, keepdim=True).float().div_(MOST).clamp_(min=LEAST)
+    return numbers.abs().amax(-1, keepdim=True).float().div_(MAX_INT8).clamp_(min=MIN_SCALE)
 
 
 def _rounded(weight: Tensor, rounding: Callable[[Tensor], Sequence[Tensor]]) -> list[Tensor]:
@@ -133,6 +131,6 @@ def _int4(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     largest = blocks.gather(-1, blocks.abs().argmax(-1, keepdim=True))
     factors = (largest / (-8 * scale[..., None]) * (1 << BITS)).round_()
     steps = factors * scale[..., None] / (1 << BITS)
-    whole = (blocks / steps).nan_to_num_().round_().clamp_(-8, 7).add_(8).to(torch.uint8).flatten(1)
-    low, high = whole.chunk(2, dim=1)
+    counts = (blocks / steps).nan_to_num_().round_().clamp_(-8, 7)
+    low, high = counts.add_(8).to(torch.uint8).flatten(1).chunk(2, dim=1)
     return low | high << 4, factors.to(torch.int16), scale

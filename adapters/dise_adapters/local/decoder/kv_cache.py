@@ -1,4 +1,4 @@
-"""The KV cache: keys and values kept from pass to pass, all texts in one block of memory."""
+"""The KV cache: keys and values kept from pass to pass, all in one block of memory."""
 
 import math
 import weakref
@@ -52,13 +52,13 @@ class KVCache:
         self._returned: deque[_Text] = deque()
 
     def missing(self, hint: CacheHint, length: int) -> int:
-        """Return how many tokens of room a text of `length` lacks; 0 if it can never be cached."""
+        """Return how many tokens of room a text lacks; 0 if it can never be cached."""
         if hint.slot in self._texts or length > self._most:
             return 0
         return min(max(length, hint.most or length + GROWTH), self._most)
 
     def holds(self, hint: CacheHint, length: int) -> bool:
-        """Return whether a text of that length is cached outside the hint's window, and fits."""
+        """Return whether a text of that length is cached outside the window, and fits."""
         text = self._texts.get(hint.slot)
         if text is None or hint.window is None or not text.is_computed:
             return False
@@ -103,7 +103,7 @@ class KVCache:
         return self._texts[slot].current
 
     def computed(self, slot: CacheSlot, first: int, ids: Ids) -> None:
-        """Record that a pass has cached the slot's tokens from position `first` on, int64 [N]."""
+        """Record that a pass has cached the slot's tokens from `first` on, int64 [N]."""
         if slot in self._texts:
             text = self._texts[slot]
             text.current = min(first + len(ids), text.length)
@@ -114,14 +114,14 @@ class KVCache:
     def is_new(self, slot: CacheSlot) -> bool:
         return slot not in self._texts
 
-    def adopt(self, hint: CacheHint, ids: Ids, known: Ids) -> bool:
+    def adopt(self, hint: CacheHint, ids: Ids, rows: Ids) -> bool:
         """Give the slot room for the text `ids`, int64 [N], and copy the keys and values of its
-        beginning from the `known` rows of memory, int64 [< N]. Return False without enough room.
+        beginning from these rows of memory, int64 [< N]. Return False without enough room.
         """
         if not self.take(hint, len(ids)):
             return False
-        self._copy(known, self.rows(hint.slot)[: len(known)])
-        self.computed(hint.slot, 0, ids[: len(known)])
+        self._copy(rows, self.rows(hint.slot)[: len(rows)])
+        self.computed(hint.slot, 0, ids[: len(rows)])
         return True
 
     def keep(self, slot: CacheSlot, ids: Ids, salt: str = "") -> None:
@@ -139,8 +139,8 @@ class KVCache:
 
     def _copy(self, rows: Ids, to: Ids) -> None:
         memory = self.memory()
-        copied, written = on_device(self.device, rows, to)
-        memory[:, :, written] = memory[:, :, copied]
+        sources, targets = on_device(self.device, rows, to)
+        memory[:, :, targets] = memory[:, :, sources]
 
     def rows(self, slot: CacheSlot) -> Ids:
         """Return the rows of memory that hold the slot's tokens, int64 [N]."""
@@ -154,7 +154,7 @@ class KVCache:
         return len(self._free)
 
     def memory(self) -> Tensor:
-        """Return the memory, [L, 2, T, H, D]. Raises ModelError if the device has too little."""
+        """Return the memory, [L, 2, T, H, D]. Raises ModelError if too little is free."""
         if self._memory is None:
             try:
                 self._memory = torch.zeros(self._shape, **self._options)

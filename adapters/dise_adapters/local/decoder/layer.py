@@ -1,6 +1,4 @@
-"""One layer of Llama, Qwen2, Qwen3, and of Qwen3 and Glm4 as mixtures of experts: attention, then
-the feed-forward block.
-"""
+"""One layer of Llama, Qwen2, Qwen3, or of Qwen3 and Glm4 as mixtures of experts."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,9 +16,7 @@ from dise_adapters.local.devices import is_gpu
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What the weights of a decoder do not tell. epsilon: of its norms. activation: of its
-    feed-forward blocks.
-    """
+    """What weights do not tell. epsilon: of norms. activation: of feed-forward blocks."""
 
     head_dim: int
     epsilon: float
@@ -41,7 +37,7 @@ class Layer:
         traits: Traits,
         make_linear: MakeLinear = linear,
     ) -> None:
-        """weights: by transformers' names. mixture: its mixture of experts, if it has one."""
+        """weights: by transformers' names. mixture: its experts, if it has any."""
         self._number, self._head_dim = number, traits.head_dim
         self._num_queries = len(weights["self_attn.q_proj.weight"]) // traits.head_dim
         self.num_keys = len(weights["self_attn.k_proj.weight"]) // traits.head_dim
@@ -63,7 +59,7 @@ class Layer:
         )
 
     def heads(self, states: Tensor) -> Tensor:
-        """Return queries, keys and values, not yet rotated, [T, H + 2 H', D], of states [T, d]."""
+        """Return the unrotated heads of states [T, d]: [T, H + 2 H', D]."""
         projected: Tensor = self._heads(self._attention_norm(states))
         heads = projected.view(len(states), -1, self._head_dim)
         if self._head_norms:
@@ -100,14 +96,14 @@ class Layer:
             key, value = (part.repeat_interleave(groups, 1) for part in (key, value))
             groups = 1
         scale = self._head_dim**-0.5
-        seen = scaled_dot_product_attention(
+        attended = scaled_dot_product_attention(
             query, key, value, mask, scale=scale, enable_gqa=groups > 1
         )
-        return seen.transpose(1, 2).flatten(2)
+        return attended.transpose(1, 2).flatten(2)
 
-    def transform(self, states: Tensor, seen: Tensor) -> Tensor:
-        """Return the layer's output [..., d]. seen: what attention returned for `states`."""
-        states = self._out(seen).add_(states)
+    def transform(self, states: Tensor, attended: Tensor) -> Tensor:
+        """Return the layer's output [..., d]. attended: what `attend` returned."""
+        states = self._out(attended).add_(states)
         return self._feed_forward(self._feed_forward_norm(states)).add_(states)
 
 
@@ -134,7 +130,7 @@ class FeedForward:
 
 
 class Experts:
-    """A mixture of experts, as transformers computes it; every token is routed on its own."""
+    """A mixture of experts as transformers computes it, each token routed on its own."""
 
     def __init__(self, block: Any, make_linear: MakeLinear = linear) -> None:
         """Take over a block of transformers. make_linear: if it is not `linear`, it makes the
@@ -165,19 +161,19 @@ class SeparateExperts(nn.Module):
         weights: Iterable[tuple[Tensor, Tensor]],
         make_linear: MakeLinear,
     ) -> None:
-        """weights: each expert's gate and up, [2 * inner, d], and its down, [d, inner]."""
+        """weights: each expert's gate and up, [2 * inner, d], and down, [d, inner]."""
         super().__init__()
         self._activation = activation
         self._layers = [[make_linear(weight.detach(), None) for weight in pair] for pair in weights]
 
-    def forward(self, states: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-        """Return what the experts make of states [T, d]. chosen: int64 [T, K], which experts a
-        token has; weights: [T, K], theirs.
+    def forward(self, states: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
+        """Return what the experts make of states [T, d]. experts: those of each token, int64
+        [T, K]; weights: theirs, [T, K].
         """
         result = torch.zeros_like(states)
-        for index in torch.unique(chosen).tolist():
+        for index in torch.unique(experts).tolist():
             gate_and_up, down = self._layers[index]
-            token, place = torch.where(chosen == index)
+            token, place = torch.where(experts == index)
             gate, up = gate_and_up(states[token]).chunk(2, dim=-1)
             answer = down(self._activation(gate) * up) * weights[token, place, None]
             result.index_add_(0, token, answer.to(result.dtype))

@@ -50,7 +50,7 @@ def can_pack(weight: Tensor) -> bool:
 
 
 def linear(weight: Tensor, bias: Tensor | None = None) -> nn.Module:
-    """Return the linear layer with that weight [out, in] and bias [out], packed where it can be."""
+    """Return the layer of a weight [out, in] and a bias [out], packed where it can be."""
     return PackedLinear(weight, bias) if can_pack(weight) else torch_linear(weight, bias)
 
 
@@ -64,7 +64,7 @@ def torch_linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
 
 
 def joined(weights: Mapping[str, Tensor], *names: str) -> tuple[Tensor, Tensor | None]:
-    """Return the weight and the bias of one layer that concatenates the outputs of several."""
+    """Return the weight and the bias of a layer that joins the outputs of several."""
     matrices = [weights[f"{name}.weight"] for name in names]
     biases = [weights[f"{name}.bias"] for name in names if f"{name}.bias" in weights]
     weight = matrices[0] if len(matrices) == 1 else torch.cat(matrices)

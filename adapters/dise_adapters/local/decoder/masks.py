@@ -46,7 +46,7 @@ class Masks:
         self._is_key = None if is_key is None else self._on_device(is_key[:, None, None, :])
 
     def all(self) -> Tensor | None:
-        """Return all tokens' mask, bool [B or 1, 1, W or 1, N]; None if every key is visible."""
+        """Return all tokens' mask, bool [B or 1, 1, W or 1, N]; None if all are seen."""
         return self._is_key if self._allowed is None else self._of(self._lines)
 
     def at(self, columns: Ids) -> Tensor | None:
@@ -78,7 +78,7 @@ class Masks:
 
 
 def _hides_padding(allowed: Mask, is_key: Mask | None) -> bool:
-    """Return whether no token of whole texts attends to padding: bool [N, N] and bool [B, N]."""
+    """Return whether no token of whole texts, bool [N, N], attends to padding, [B, N]."""
     if is_key is None:
         return True
     lengths = np.unique(is_key.sum(axis=1))
@@ -88,7 +88,7 @@ def _hides_padding(allowed: Mask, is_key: Mask | None) -> bool:
 def _of_overlays(
     attention: Attention, batch: TextBatch, groups: Ids, device: torch.device
 ) -> Tensor:
-    """Return which tokens of texts with overlays see which, bool [B, T, T]. groups: the batch's."""
+    """Return which tokens of texts with overlays see which, bool [B, T, T]."""
     places = np.arange(batch.positions.max() + 1)
     num_groups = int(groups.max()) + 1
     positions, group = on_device(device, batch.positions, groups)

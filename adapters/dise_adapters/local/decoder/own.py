@@ -29,7 +29,7 @@ from dise_adapters.local.devices import on_device
 from dise_core import Attention, Ids
 
 KNOWN = ("LlamaModel", "Qwen2Model", "Qwen3Model", "Qwen3MoeModel", "Glm4MoeModel")
-"""The classes of transformers that OwnBody computes. Named, since importing them takes seconds."""
+"""The classes of transformers that OwnBody computes: importing them takes seconds."""
 
 Rotation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Returns cosines and sines [B, N, D] for positions [B, N], in the dtype of the states given first.
@@ -54,9 +54,7 @@ class DecoderParts:
 
 
 def decoder_parts(body: Any, head: nn.Linear, device: torch.device) -> DecoderParts:
-    """Return a body of transformers that OwnBody covers, whose layers go to the device one by one;
-    the body can then no longer run.
-    """
+    """Return a body's parts, its layers moved one by one: it can then no longer run."""
     is_tied = head.weight is body.embed_tokens.weight
     for part in (body.embed_tokens, body.norm, body.rotary_emb):
         part.to(device)
@@ -78,16 +76,14 @@ def decoder_parts(body: Any, head: nn.Linear, device: torch.device) -> DecoderPa
 
 
 class OwnBody:
-    """Our forward pass: unpadded except in attention, and the last layer only at the positions that
-    are read.
-    """
+    """Our forward pass: unpadded, and the last layer only at positions that are read."""
 
     max_padding = 1 / 3
     takes_overlays = True
 
     @staticmethod
     def covers(body: Any) -> bool:
-        """Return whether this class can compute `body`, a transformers model without its head."""
+        """Return whether this class computes `body`, a model without its head."""
         is_ours = type(body).__module__.startswith("transformers.models.")
         if not is_ours or type(body).__name__ not in KNOWN:
             return False
@@ -118,8 +114,8 @@ class OwnBody:
         unpadded = Unpadded.of(batch.is_real, shape, device)
         last_rows = _LastRows.of(rows, unpadded, device)
         # Up to its attention the first layer sees tokens alone: compute each distinct one once.
-        ids, which = np.unique(batch.input_ids, return_inverse=True)
-        distinct, token_of = on_device(device, padded_rows(ids, device), which.reshape(shape))
+        ids, inverse = np.unique(batch.input_ids, return_inverse=True)
+        distinct, token_of = on_device(device, padded_rows(ids, device), inverse.reshape(shape))
         masks = Masks(self._attention, batch, device, is_wide=True)
         mask, last_mask = masks.all(), masks.at(last_rows.columns)
         states = self._embed(distinct)
@@ -128,14 +124,14 @@ class OwnBody:
         heads = self._layers[0].heads(states)[token_of]
         for layer, following in pairwise(self._layers):
             parts = layer.rotated(heads, rotation, cached)
-            seen = layer.attend(*parts, mask)
-            hidden = layer.transform(hidden, unpadded.packed(seen))
+            attended = layer.attend(*parts, mask)
+            hidden = layer.transform(hidden, unpadded.packed(attended))
             heads = unpadded.padded(following.heads(hidden))
-        last = self._layers[-1]
-        query, key, value = last.rotated(heads, rotation, cached)
+        last_layer = self._layers[-1]
+        query, key, value = last_layer.rotated(heads, rotation, cached)
         query = query.flatten(0, 1)[last_rows.queries]
-        seen = last.attend(query, key, value, last_mask).flatten(0, 1)[last_rows.answers]
-        return self._norm(last.transform(hidden[last_rows.tokens], seen)[: len(rows)])
+        attended = last_layer.attend(query, key, value, last_mask).flatten(0, 1)[last_rows.answers]
+        return self._norm(last_layer.transform(hidden[last_rows.tokens], attended)[: len(rows)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +150,7 @@ class _LastRows:
 
     @classmethod
     def of(cls, rows: Ids, unpadded: Unpadded, device: torch.device) -> _LastRows:
-        """Return the indices with which the last layer selects the rows of the padded batch."""
+        """Return the indices by which the last layer selects rows of the padded batch."""
         batch, length = unpadded.shape
         counts = np.bincount(rows // length, minlength=batch)
         width = -(-counts.max() // key_multiple(device)) * key_multiple(device)

@@ -1,6 +1,4 @@
-"""The three kinds of padding: texts in a batch, which only attention needs, rows of a matmul, and
-keys of CPU attention.
-"""
+"""The padding of texts in a batch, of rows of a matmul, and of keys of CPU attention."""
 
 import math
 from collections.abc import Sequence
@@ -20,10 +18,8 @@ CPU_MULTIPLE = 8
 FEW_ROWS, STEP, LONG_STEP = 256, 16, 64
 """A matmul's rows are padded to a multiple of STEP, and above FEW_ROWS of LONG_STEP."""
 
-LEAST_PADDING = 0.1
-"""The share of padding in a batch from which removing it, layer by layer, is cheaper than computing
-it.
-"""
+MIN_PADDING = 0.1
+"""The share of padding from which removing it is cheaper than computing it."""
 
 
 def padded_texts(rows: Sequence[Ids], multiple: int = 1) -> tuple[Ids, Mask | None]:
@@ -50,7 +46,7 @@ def padded_rows(indices: Ids, device: torch.device) -> Ids:
 
 
 def key_multiple(device: torch.device) -> int:
-    """Return the multiple to which texts, and the keys that they attend to, are padded."""
+    """Return the multiple to which texts, and the keys that they see, are padded."""
     return 1 if is_gpu(device) else CPU_MULTIPLE
 
 
@@ -63,8 +59,8 @@ def key_width(num_keys: int, device: torch.device) -> int:
     """
     if is_gpu(device):
         return num_keys
-    last = num_keys % 512
-    return num_keys + (512 - last if last > 192 else -last % 16)
+    remainder = num_keys % 512
+    return num_keys + (512 - remainder if remainder > 192 else -remainder % 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +79,9 @@ class Unpadded:
 
     @classmethod
     def of(cls, is_real: Mask | None, shape: tuple[int, int], device: torch.device) -> Self:
-        """Return the maps of a batch. is_real: bool [B, N], False at padding; None if none is."""
+        """Return a batch's maps. is_real: bool [B, N], False at padding; None if none."""
         size = math.prod(shape)
-        if is_real is None or is_real.mean() > 1 - LEAST_PADDING:
+        if is_real is None or is_real.mean() > 1 - MIN_PADDING:
             rows = padded_rows(np.arange(size), device)
             return cls(shape, None if len(rows) == size else torch.from_numpy(rows).to(device))
         real = np.flatnonzero(is_real)
@@ -100,7 +96,7 @@ class Unpadded:
         return flat if self.rows is None else flat.index_select(0, self.rows)
 
     def padded(self, packed: Tensor) -> Tensor:
-        """Return the padded batch [B, N, ...] of unpadded tokens [T, ...]; padding is finite."""
+        """Return the padded batch [B, N, ...] of tokens [T, ...]; padding is finite."""
         if self.tokens is None:
             flat = packed[: math.prod(self.shape)]
         else:
@@ -108,5 +104,5 @@ class Unpadded:
         return flat.view(*self.shape, *flat.shape[1:])
 
     def which(self, rows: Ids) -> Ids:
-        """Return the unpadded index of each row, int64 [R], none of which may be padding."""
+        """Return the unpadded index of each row, int64 [R]; none may be padding."""
         return rows if self.index is None else self.index[rows]

@@ -22,7 +22,7 @@ beginnings share one, and no two salts a beginning.
 
 
 def whole_blocks(attention: Attention) -> int:
-    """Return the tokens in a block of a tree: whole blocks of block-causal attention, or 4."""
+    """Return the tokens in a block of a tree: 4, or whole blocks of the attention."""
     length = attention.length if isinstance(attention, BlockCausal) else 1
     return -(-STEP // length) * length
 
@@ -61,7 +61,7 @@ class PrefixTree:
         self._free, self.step = rows, step
         self._numbers = count(1)
         self._blocks: OrderedDict[Key, _Block] = OrderedDict()
-        """The least recently used first, and each block before the one that it follows."""
+        """The least recently used first, each block before the one that it follows."""
         self._num_used = 0
 
     @property
@@ -75,9 +75,7 @@ class PrefixTree:
         return len(self._free)
 
     def known(self, ids: Ids, salt: str = "") -> Ids:
-        """Return the rows of the tokens, int64 [N], with which a kept text begins too, in whole
-        blocks: int64 [<= N].
-        """
+        """Return the rows of the kept blocks with which a text begins, int64 [<= N]."""
         path = self._path(ids, salt)
         self._use(path)
         return _rows(path)
@@ -86,50 +84,50 @@ class PrefixTree:
         """Return how many of so many tokens fill whole blocks."""
         return count // self.step * self.step
 
-    def following(self, ids: Ids, least: int, salt: str = "") -> Key | None:
-        """Return what stands for the first tokens, at least `least` and a block, that follow the
+    def following(self, ids: Ids, count: int, salt: str = "") -> Key | None:
+        """Return what stands for the first tokens, at least `count` and a block, that follow the
         kept ones of a text, int64 [N]; None if fewer do.
         """
-        path, size = self._path(ids, salt), max(least, self.step)
+        path, size = self._path(ids, salt), max(count, self.step)
         start = len(path) * self.step
         if start + size > len(ids):
             return None
         return _last(path, salt), ids[start : start + size].tobytes()
 
-    def begin(self, ids: Ids, most: int, salt: str = "") -> Lease | None:
-        """Return rows for a text, int64 [N], at most `most` of its tokens known; None if there are
+    def begin(self, ids: Ids, limit: int, salt: str = "") -> Lease | None:
+        """Return rows for a text, int64 [N], at most `limit` of its tokens known; None if there are
         too few. Every lease must `end`.
         """
-        path = self._path(ids[:most], salt)
-        known = len(path) * self.step
+        path = self._path(ids[:limit], salt)
+        num_known = len(path) * self.step
         idle = len(self._blocks) - self._num_used - sum(not part.users for part in path.values())
-        if len(self._free) + idle * self.step < len(ids) - known:
+        if len(self._free) + idle * self.step < len(ids) - num_known:
             return None
         self._num_used += sum(not part.users for part in path.values())
         for block in path.values():
             block.users += 1
         self._use(path)
-        self._evict(len(ids) - known)
-        fresh, self._free = np.split(self._free, [len(ids) - known])
-        return Lease(np.concatenate([_rows(path), fresh]), known, tuple(path.values()), salt)
+        self._evict(len(ids) - num_known)
+        fresh, self._free = np.split(self._free, [len(ids) - num_known])
+        return Lease(np.concatenate([_rows(path), fresh]), num_known, tuple(path.values()), salt)
 
     def end(self, lease: Lease) -> None:
-        """Keep the lease's whole finished blocks that are not kept yet, and free its other rows."""
+        """Keep the finished blocks of a lease that are new, and free its other rows."""
         for block in lease.blocks:
             block.users -= 1
             self._num_used -= not block.users
         path = self._path(lease.finished, lease.salt)
-        known = max(len(path) * self.step, lease.num_known)
-        stop = max(self.in_blocks(len(lease.finished)), known)
+        first = max(len(path) * self.step, lease.num_known)
+        stop = max(self.in_blocks(len(lease.finished)), first)
         number = _last(path, lease.salt)
-        for start in range(known, stop, self.step):
+        for start in range(first, stop, self.step):
             part = slice(start, start + self.step)
             block = _Block(next(self._numbers), lease.rows[part])
             path[number, lease.finished[part].tobytes()] = block
             number = block.number
         self._blocks |= path
         self._use(path)
-        unused = lease.rows[lease.num_known : known], lease.rows[stop:]
+        unused = lease.rows[lease.num_known : first], lease.rows[stop:]
         self._free = np.concatenate([self._free, *unused])
 
     def _use(self, path: dict[Key, _Block]) -> None:

@@ -16,11 +16,10 @@ MASKED = ("sdpa", "eager")
 
 
 def check_implementation(name: str, attention: Attention) -> None:
-    """Raise InputError for an implementation of attention that cannot attend in blocks."""
+    """Raise InputError for an implementation that cannot attend in blocks."""
     if isinstance(attention, BlockCausal) and name not in MASKED:
         raise InputError(
-            f"attn_implementation={name!r:.80} cannot attend in blocks; take "
-            + " or ".join(map(repr, MASKED)),
+            f"attn_implementation={name!r:.80} cannot attend in blocks; take 'sdpa' or 'eager'",
             "attn_implementation",
         )
 
@@ -38,15 +37,15 @@ class WholeBody:
         output: str = "last_hidden_state",
         device: torch.device | None = None,
     ) -> None:
-        """device: where texts go and states come from; the model's, unless it is on several."""
+        """device: of texts and states; the model's, unless it is on several."""
         self._model, self._attention, self._output = model, attention, output
         self._device = device or model.device
         self.takes_overlays = not isinstance(attention, Causal) and self._obeys_masks()
 
     def __call__(self, batch: TextBatch, rows: Ids) -> Tensor:
         assert batch.cached is None
-        [chosen] = on_device(self._device, rows)
-        return self._states(batch).flatten(0, 1)[chosen]
+        [indices] = on_device(self._device, rows)
+        return self._states(batch).flatten(0, 1)[indices]
 
     def _states(self, batch: TextBatch) -> Tensor:
         [ids] = on_device(self._device, batch.input_ids)
@@ -88,7 +87,7 @@ class WholeBody:
 
 
 def _probe(ids: list[int], place: int | None = None) -> TextBatch:
-    """Return a text of three tokens, with an overlay of one at `place` if that is given."""
+    """Return a text of three tokens, with an overlay of one at `place`, if any."""
     positions = [0, 1, 2] if place is None else [0, 1, 2, place]
     groups = None if place is None else np.array([[0, 0, 0, 1]])
     return TextBatch(np.array([ids]), None, np.array([positions]), groups)

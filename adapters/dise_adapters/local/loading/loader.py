@@ -146,9 +146,7 @@ def _weights(checkpoint: Checkpoint, is_spread: bool) -> Record:
 def _take_apart(
     slices: Mapping[str, Any], split: Split, rows: Sequence[int], folder: Path
 ) -> dict[str, Any]:
-    """Return the weights by name, those of the split as their parts. Raises CheckpointError for one
-    whose rows are not those of its parts.
-    """
+    """Return the weights, split ones in parts. Raises CheckpointError for other rows."""
     by_name = dict[str, Any]()
     for name, weights in slices.items():
         if not re.search(split.pattern, name):

@@ -36,7 +36,7 @@ MAIN = "cpu"
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The bytes that a model takes of one memory: once it is loaded, and at most before."""
+    """The bytes of one memory that a model takes: when loaded, and at most before."""
 
     kept: float
     peak: float
@@ -68,9 +68,7 @@ class Outline:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> Self:
-        """Return the outline by the files' headers. Raises CheckpointError for files that cannot be
-        right.
-        """
+        """Return the outline by files' headers. Raises CheckpointError for bad ones."""
         numbers, stored = Counter[str](), checkpoint.weights.stored
         for weight in stored.values():
             numbers[weight.dtype] += math.prod(weight.shape)

@@ -1,6 +1,4 @@
-"""Libraries that report on what they load, silenced: our errors say it in one line. How much of it
-is loaded is told by us.
-"""
+"""Silences libraries that report on what they load, and tells how much is loaded."""
 
 import logging
 from collections.abc import Callable, Collection, Iterator

@@ -1,4 +1,4 @@
-"""Groups runs into batches with little padding, and makes each the input of a forward pass."""
+"""Groups runs into batches with little padding, each the input of a forward pass."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -29,8 +29,8 @@ def batches(
     """
     windows = [run for run in runs if run.is_window]
     overlaid = [run for run in runs if run.groups is not None]
-    whole = [run for run in runs if not run.is_window and run.groups is None]
-    for alike in filter(None, (whole, windows, overlaid)):
+    plain = [run for run in runs if not run.is_window and run.groups is None]
+    for alike in filter(None, (plain, windows, overlaid)):
         yield from _padded_batches(alike, max_padding, max_tokens)
 
 
@@ -57,7 +57,7 @@ def _padded_batches(
 
 
 def text_batch(batch: Sequence[Run], multiple: int, room: KVCache | None) -> TextBatch:
-    """Return runs of one kind as a forward pass's input, each text before its unconditional one."""
+    """Return runs of one kind as a batch, each text before its unconditional one."""
     texts = [ids for run in batch for ids in run.token_ids]
     input_ids, is_real = padded_texts(texts, multiple)
     positions, groups = _positions(batch, input_ids.shape[1])
@@ -88,19 +88,17 @@ def _padded(lines: Sequence[Ids], width: int) -> Ids:
 def _cached_pass(
     room: KVCache, batch: Sequence[Run], is_real: Mask | None, shape: tuple[int, ...], multiple: int
 ) -> CachedPass:
-    """Return what the batch's pass writes to the KV cache, and what it reads from there. shape: of
-    the batch.
-    """
+    """Return what the pass of a batch of that shape caches, and reads from the cache."""
     runs = [run for run in batch for _ in run.token_ids]
     cached_runs = [(run.rows, run) for run in runs if run.rows is not None]
-    written = np.concatenate(
+    targets = np.concatenate(
         [rows[run.first : run.first + run.length] for rows, run in cached_runs]
     )
     # Runs that found no room share the batch, but are not cached.
     has_rows = np.array([run.rows is not None for run in runs])[:, None]
     is_cached = np.broadcast_to(has_rows, shape) if is_real is None else has_rows & is_real
-    tokens, put = on_device(room.device, np.flatnonzero(is_cached), written)
-    cached = CachedPass(room.memory(), tokens, put)
+    tokens, written = on_device(room.device, np.flatnonzero(is_cached), targets)
+    cached = CachedPass(room.memory(), tokens, written)
     if batch[0].is_window:
         texts = [rows for rows, _ in cached_runs]
         padded, cached.is_key = padded_texts(texts, multiple)
@@ -111,12 +109,12 @@ def _cached_pass(
     return cached
 
 
-def _consecutive(texts: Sequence[Ids], width: int, most: int) -> slice | None:
+def _consecutive(texts: Sequence[Ids], width: int, num_rows: int) -> slice | None:
     """Return the rows of the only text, and those behind them as its padding, `width` in all; None
     for several texts, and for rows that do not follow one another.
     """
-    [rows, *others] = texts
+    rows = texts[0]
     first = int(rows[0])
-    if others or first + width > most or (np.diff(rows) != 1).any():
+    if len(texts) > 1 or first + width > num_rows or (np.diff(rows) != 1).any():
         return None
     return slice(first, first + width)

@@ -1,4 +1,4 @@
-"""One candidate token per row of logits: the likeliest or a drawn one, and the confidence in it."""
+"""A candidate token per row of logits, the likeliest or drawn, and its confidence."""
 
 from functools import lru_cache
 
@@ -22,20 +22,20 @@ def choose(
     ranked_by = drawn_from if readout.is_tempered else logits
     is_as_it_is = not readout.is_tempered and not readout.unranked
     confidences = None if is_as_it_is else _confidences(ranked_by, token_ids, readout)
-    chosen = logits.gather(-1, token_ids[:, None])
-    own = _restored(work, logits, readout)
-    others = log_normalizer(own.scatter_(-1, token_ids[:, None], -torch.inf))
-    normalizer = torch.logaddexp(chosen, others)
+    candidate = logits.gather(-1, token_ids[:, None])
+    alternatives = _restored(work, logits, readout).scatter_(-1, token_ids[:, None], -torch.inf)
+    remainder = log_normalizer(alternatives)
+    normalizer = torch.logaddexp(candidate, remainder)
     # The difference is the candidate's log-odds, precise where its probability rounds to 1.
     if confidences is None and readout.confidence == "probability":
-        confidences = (chosen - others)[:, 0]
+        confidences = (candidate - remainder)[:, 0]
     elif confidences is None:
         confidences = spread(logits - normalizer, readout.confidence)
-    return token_ids, (chosen - normalizer)[:, 0], confidences
+    return token_ids, (candidate - normalizer)[:, 0], confidences
 
 
 def _writable(logits: Tensor, readout: Candidates) -> Tensor:
-    """Return a copy of the logits, biased, and -inf for the ids that are no candidates."""
+    """Return a biased copy of the logits, -inf for the ids that are no candidates."""
     if readout.allowed:
         allowed = ids_on(readout.allowed, logits.device)
         work = torch.full_like(logits, -torch.inf)
@@ -61,13 +61,13 @@ def _restored(work: Tensor, logits: Tensor, readout: Candidates) -> Tensor:
 
 
 def _confidences(logits: Tensor, token_ids: Tensor, readout: Candidates) -> Tensor:
-    """Return the confidence in each candidate, [R], under softmax(logits) of the ranked ids."""
+    """Return the confidence in each candidate, [R], among the ranked ids."""
     unranked = ids_on(readout.unranked, logits.device)
     ranked = logits.index_fill(-1, unranked, -torch.inf)
-    chosen = ranked.gather(-1, token_ids[:, None])
     if readout.confidence == "probability":
-        others = log_normalizer(ranked.scatter(-1, token_ids[:, None], -torch.inf))
-        confidences = (chosen - others)[:, 0]
+        candidate = ranked.gather(-1, token_ids[:, None])
+        remainder = log_normalizer(ranked.scatter(-1, token_ids[:, None], -torch.inf))
+        confidences = (candidate - remainder)[:, 0]
     else:
         confidences = spread(torch.log_softmax(ranked, -1), readout.confidence)
     return confidences.masked_fill(torch.isin(token_ids, unranked), -torch.inf)
@@ -75,13 +75,13 @@ def _confidences(logits: Tensor, token_ids: Tensor, readout: Candidates) -> Tens
 
 @lru_cache(16)
 def ids_on(token_ids: tuple[int, ...], device: torch.device) -> Tensor:
-    """Return token ids as a tensor on the device, cached: they are the same at every step."""
+    """Return token ids on the device, cached: they are the same at every step."""
     return torch.tensor(token_ids, dtype=torch.int64, device=device)
 
 
 @lru_cache(16)
 def _biases(pairs: tuple[tuple[int, float], ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the token ids and their biases as tensors on the device, cached like `ids_on`."""
+    """Return the token ids and their biases on the device, cached like `ids_on`."""
     token_ids, biases = zip(*pairs, strict=True)
     return ids_on(token_ids, device), torch.tensor(biases, dtype=torch.float32, device=device)
 
@@ -118,8 +118,8 @@ def _draw(drawn_from: Tensor, uniforms: Tensor) -> Tensor:
     cumulative = torch.softmax(drawn_from, dim=-1).cumsum(-1)
     total = cumulative[:, -1:]
     # A target that rounds up to the total would lie past every token.
-    most = torch.nextafter(total, torch.zeros_like(total))
-    targets = torch.minimum(uniforms[:, None].to(total.dtype) * total, most)
+    limit = torch.nextafter(total, torch.zeros_like(total))
+    targets = torch.minimum(uniforms[:, None].to(total.dtype) * total, limit)
     passed = torch.searchsorted(cumulative, targets, right=True)[:, 0]
     return passed.clamp_max(cumulative.shape[-1] - 1)
 

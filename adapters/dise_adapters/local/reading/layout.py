@@ -21,7 +21,7 @@ from dise_core.blocks import BlockGrid
 from dise_core.models.predictor import Ability
 from dise_core.plans.rows import Row, distinct_rows
 
-LEAST_SHARED = 64
+MIN_SHARED = 64
 """The fewest tokens for which a text waits until another that begins alike has run, or a text that
 is written copies keys and values: for fewer, that costs more than it saves.
 """
@@ -75,7 +75,7 @@ class Layout:
         room: KVCache | None = None,
         mask_id: int | None = None,
     ) -> None:
-        """room: the KV cache; None for a model without one. mask_id: the mask token, if any."""
+        """room: the KV cache, if the model has one. mask_id: the mask token, if any."""
         self.attention, self.room, self._mask_id = attention, room, mask_id
         self._shift = 0 if answers_for == "own" else 1
         self._blocks = BlockGrid(attention.length) if isinstance(attention, BlockCausal) else None
@@ -98,24 +98,25 @@ class Layout:
         waiting = [row for row in waiting if any(len(reads[i].positions) for i in row.reads)]
         tried = set[Key]()
         while waiting:
-            runs, later, begun = list[Run](), list[Row](), set[Key]()
+            runs, later, beginnings = list[Run](), list[Row](), set[Key]()
             try:
                 for row in waiting:
-                    asked = [reads[index] for index in row.reads]
-                    wanted, given = self._beginnings(row, asked)
-                    run = None if wanted in begun - tried else self._run(row, asked)
-                    if run is None or (run.is_crowded and any(other.lease for other in runs)):
+                    row_reads = [reads[index] for index in row.reads]
+                    reusable, computed = self._beginnings(row, row_reads)
+                    is_awaited = reusable in beginnings - tried
+                    run = None if is_awaited else self._run(row, row_reads)
+                    if run is None or (run.is_crowded and any(earlier.lease for earlier in runs)):
                         later.append(row)
                         continue
                     runs.append(run)
-                    begun |= {given} if given else set()
+                    beginnings |= {computed} if computed else set()
                 yield runs
             finally:
                 self._end(runs)
-            waiting, tried = later, tried | begun
+            waiting, tried = later, tried | beginnings
 
     def computed(self, run: Run) -> None:
-        """Record that a run has ended, so that what it computed of finished text is kept."""
+        """Record that a run has ended, and keep what it computed of finished text."""
         if run.rows is None or self.room is None:
             return
         ids, hint = run.row.token_ids, run.row.cache
@@ -146,11 +147,11 @@ class Layout:
         if self._prefixes is None or not (is_plain and is_new):
             return None, None
         first = min(int(read.positions.min()) for read in reads if len(read.positions))
-        beginnings = row.token_ids[:first], self._finished(row.token_ids)
-        wanted, given = (
-            self._prefixes.following(ids, LEAST_SHARED, row.cache_salt) for ids in beginnings
+        reusable, computed = (
+            self._prefixes.following(ids, MIN_SHARED, row.cache_salt)
+            for ids in (row.token_ids[:first], self._finished(row.token_ids))
         )
-        return wanted, given
+        return reusable, computed
 
     def _run(self, row: Row, reads: Sequence[Read]) -> Run:
         if row.context_ids is not None and self._blocks is not None:
@@ -177,14 +178,14 @@ class Layout:
             return
         lease = self._prefixes.begin(ids[:stop], first, salt)
         if lease is None:
-            run.is_crowded = len(self._prefixes.known(ids[:first], salt)) >= LEAST_SHARED
+            run.is_crowded = len(self._prefixes.known(ids[:first], salt)) >= MIN_SHARED
             return
         run.lease, run.rows, run.num_reused = lease, lease.rows, lease.num_known
         run.num_keys, run.is_window = stop, lease.num_known > 0
         run.cut(lease.num_known, stop)
 
     def _num_seen(self, position: int, length: int) -> int:
-        """Return how many of a text's `length` tokens the one at a position depends on."""
+        """Return how many of a text's `length` tokens a position depends on."""
         if isinstance(self.attention, Causal):
             return position + 1
         if self._blocks is None:
@@ -196,11 +197,11 @@ class Layout:
         Cut one that is cached to the hint's window. positions: those read, int64 [M].
         """
         ids, first, stop = run.row.token_ids, 0, run.num_keys
-        known = ids[:0]
+        rows = ids[:0]
         if self._prefixes is not None and room.is_new(hint.slot):
-            known = self._prefixes.known(ids[: positions.min()], run.row.cache_salt)
-        if len(known) >= LEAST_SHARED and room.adopt(hint, ids, known):
-            first = run.num_reused = len(known)
+            rows = self._prefixes.known(ids[: positions.min()], run.row.cache_salt)
+        if len(rows) >= MIN_SHARED and room.adopt(hint, ids, rows):
+            first = run.num_reused = len(rows)
         elif hint.window is not None and room.holds(hint, len(ids)):
             first, stop = self._exact(hint, hint.window, len(ids))
         elif room.take(hint, len(ids)):

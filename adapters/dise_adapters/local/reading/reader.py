@@ -1,6 +1,4 @@
-"""How a transformers model answers Reads: in few batches with little padding, and with the LM head
-only at the positions that are read.
-"""
+"""How a transformers model answers Reads: in few batches with little padding."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -26,14 +24,10 @@ from dise_core import Bidirectional, Causal, Ids, InputError, LogProbs, ModelErr
 from dise_core.models.predictor import Ability
 
 CPU_TOKENS = 2048
-"""The most tokens in a batch on a CPU: enough for matmuls at full speed, few enough for their
-outputs to fit the CPU's cache.
-"""
+"""The most tokens in a batch on a CPU, whose cache then holds the matmuls' outputs."""
 
 MAX_LOGITS = 2**25
-"""The most logits in memory at one time, 128 MiB in float32; on a CPU an eighth of that, which fits
-its cache.
-"""
+"""The most logits at one time, 128 MiB of them; on a CPU an eighth, for its cache."""
 
 Places = tuple[Ids, Ids]
 """The rows of a batch that answer a Read, and those of its unconditional text; without guidance the
@@ -135,26 +129,26 @@ class TransformerReader:
                 places[index] = (text * width + columns, twin * width + columns)
             text = twin + 1
         groups = group_reads({index: reads[index] for index in places})
-        where = [_lines([(reads[i], places[i]) for i in group.indices]) for group in groups]
-        rows = np.unique(np.concatenate([lines.ravel() for lines, _ in where]))
+        lines_of = [_lines([(reads[i], places[i]) for i in group.indices]) for group in groups]
+        rows = np.unique(np.concatenate([lines.ravel() for lines, _ in lines_of]))
         questions = []
-        for whole, (lines, scales) in zip(groups, where, strict=True):
-            group, stays = whole.without_repeats(lines[0])
-            chosen = np.searchsorted(rows, lines[:, stays])
-            among, scale = on_device(self._device, chosen, scales[stays])
+        for repeating, (lines, scales) in zip(groups, lines_of, strict=True):
+            group, stays = repeating.without_repeats(lines[0])
+            indices = np.searchsorted(rows, lines[:, stays])
+            among, scale = on_device(self._device, indices, scales[stays])
             questions.append((group.to(self._device), among, scale))
         return rows, questions
 
     def _answers(
         self, states: Tensor, lines: Tensor, scales: Tensor, group: ReadoutGroup
     ) -> Iterator[RowAnswers]:
-        """Yield the answers to the group's rows, in chunks whose logits fit MAX_LOGITS."""
+        """Yield the answers to a group's rows, in chunks whose logits fit MAX_LOGITS."""
         chunk = rows_at_once(self._vocab_size, self._device)
         for start in range(0, group.num_rows, chunk):
             rows = slice(start, min(start + chunk, group.num_rows))
             logits, *unconditional = (self._head(states[line[rows]]).float() for line in lines)
-            for other in unconditional:
-                logits = other + (scales[rows, None] + 1) * (logits - other)
+            for base in unconditional:
+                logits = base + (scales[rows, None] + 1) * (logits - base)
             answer = answer_rows(logits, group, rows)
             del logits, unconditional  # before the next ones are made
             yield answer

@@ -1,6 +1,4 @@
-"""The readouts on torch tensors: from logits [R, V] to a few numbers per row, without float64 over
-the vocabulary.
-"""
+"""The readouts: from logits [R, V] to a few numbers per row, without float64."""
 
 from __future__ import annotations
 
@@ -45,9 +43,9 @@ class ReadoutGroup:
     inverse: Ids | None = None
     among: TokenSets | None = None
 
-    def without_repeats(self, where: Ids) -> tuple[ReadoutGroup, Ids]:
+    def without_repeats(self, lines: Ids) -> tuple[ReadoutGroup, Ids]:
         """Return the group with each (row of the states, target) pair once, and its set of tokens,
-        and the indices of the rows that are kept. where: the row of the states for each row, int64
+        and the indices of the rows that are kept. lines: the row of the states for each row, int64
         [num_rows].
 
         A score and the report on its tokens often ask for the same pairs.
@@ -55,13 +53,13 @@ class ReadoutGroup:
         if not isinstance(self.readout, TokenLogProbs) or self.per_row is None:
             return self, np.arange(self.num_rows)
         targets = self.per_row.numpy()
-        keys = where * (targets.max(initial=0) + 1) + targets
+        keys = lines * (targets.max(initial=0) + 1) + targets
         if self.among is not None:
             keys = keys * (len(self.among.sets) + 1) + self.among.which + 1
         _, stays, inverse = np.unique(keys, return_index=True, return_inverse=True)
-        kept = self.per_row[torch.from_numpy(stays)]
+        per_row = self.per_row[torch.from_numpy(stays)]
         among = None if self.among is None else self.among.at(stays)
-        group = ReadoutGroup(self.readout, self.indices, len(stays), kept, inverse, among)
+        group = ReadoutGroup(self.readout, self.indices, len(stays), per_row, inverse, among)
         return group, stays
 
     def to(self, device: torch.device) -> ReadoutGroup:
@@ -69,7 +67,7 @@ class ReadoutGroup:
 
 
 def group_reads(reads: Mapping[int, Read]) -> list[ReadoutGroup]:
-    """Return numbered reads in groups of one recipe each; a group's rows follow its `indices`."""
+    """Return numbered reads in groups of a recipe each; rows follow the `indices`."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, read in reads.items():
         groups.setdefault(_recipe(read), []).append(index)
@@ -77,7 +75,7 @@ def group_reads(reads: Mapping[int, Read]) -> list[ReadoutGroup]:
 
 
 def answer_rows(logits: Tensor, group: ReadoutGroup, rows: slice) -> RowAnswers:
-    """Return the answers for float32 logits [R, V] of the group's `rows`; may overwrite them."""
+    """Return the answers for float32 logits [R, V] of `rows`; may overwrite them."""
     match group.readout:
         case TokenLogProbs():
             assert group.per_row is not None
@@ -130,19 +128,19 @@ def _joined(answers: Iterable[RowAnswers], num_rows: int) -> RowAnswers:
             pairs = zip(answer, sizes, strict=True)
             joined = RowAnswers(*(part.new_empty((size, *part.shape[1:])) for part, size in pairs))
         stop = start + len(answer.token_ids)
-        for whole, part in zip(joined, answer, strict=True):
-            whole[start:stop] = part
+        for memory, part in zip(joined, answer, strict=True):
+            memory[start:stop] = part
         start = stop
     return joined
 
 
 def _token_logprobs(logits: Tensor, targets: Tensor, among: TokenSets | None) -> RowAnswers:
-    chosen = logits.gather(-1, targets[:, None])[:, 0]
+    values = logits.gather(-1, targets[:, None])[:, 0]
     if among is not None:
-        return RowAnswers(targets, chosen - totals(logits, among), *_nothing(logits))
+        return RowAnswers(targets, values - totals(logits, among), *_nothing(logits))
     highest = logits.amax(-1, keepdim=True)
     normalizer = logits.sub_(highest).exp_().sum(-1, keepdim=True).log_().add_(highest)
-    return RowAnswers(targets, chosen - normalizer[:, 0], *_nothing(logits))
+    return RowAnswers(targets, values - normalizer[:, 0], *_nothing(logits))
 
 
 def totals(logits: Tensor, among: TokenSets) -> Tensor:
@@ -185,7 +183,7 @@ def _top_logprobs(
 
 
 def _recipe(read: Read) -> tuple[object, ...]:
-    """Return what reads that are computed together share: the readout without per-row values."""
+    """Return what reads that are computed together share, without per-row values."""
     match readout := read.readout:
         case TokenLogProbs():
             return (TokenLogProbs, readout.among is None)
