@@ -1,1 +1,1 @@
-"""vLLM as an engine: a pooling model whose pooler answers Reads, in process or over HTTP."""
+"""vLLM as an engine: a pooler that answers Reads, in process or over HTTP."""

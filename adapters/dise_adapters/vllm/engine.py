@@ -19,9 +19,10 @@ class VllmBackend(Backend[Checkpoint]):
         super().check(config)
         changed = config.model_dump(include={*CHOSEN}, exclude_defaults=True)
         if changed:
-            problem = "engine='vllm' chooses its devices, attention and quantization itself"
-            advice = f"{min(changed, key=CHOSEN.index)}; vllm_options takes vLLM's own arguments"
-            raise InputError(f"{problem}; leave out {advice}")
+            raise InputError(
+                "engine='vllm' chooses its devices, attention and quantization itself; leave out "
+                f"{min(changed, key=CHOSEN.index)}; vllm_options takes vLLM's own arguments"
+            )
 
     @classmethod
     def open(cls, checkpoint: Checkpoint, config: EngineConfig) -> Reader:

@@ -14,11 +14,11 @@ MODELS = {
     "Qwen2ForCausalLM": "vllm.model_executor.models.qwen2",
     "Qwen3ForCausalLM": "vllm.model_executor.models.qwen3",
 }
-"""The modules of vLLM's own model classes, which have the names of transformers' classes."""
+"""The modules of vLLM's own classes, which are named as transformers'."""
 
 
 def predictors(catalog: Catalog) -> Iterator[type[CheckpointPredictor]]:
-    """Yield the predictor classes of a catalog's families, those of other distributions first."""
+    """Yield the predictor classes of a catalog's families, those of plugins first."""
     entries = catalog.mask_predictors.values()
     for entry in sorted(entries, key=lambda entry: entry.is_built_in):
         if issubclass(predictor := entry.load(), CheckpointPredictor):
@@ -26,7 +26,7 @@ def predictors(catalog: Catalog) -> Iterator[type[CheckpointPredictor]]:
 
 
 def runnable(catalog: Catalog) -> Iterator[Family]:
-    """Yield the families whose class vLLM has and whose attention may be bidirectional."""
+    """Yield the families that vLLM has a class for and that may be bidirectional."""
     return filter(_is_runnable, (predictor.family for predictor in predictors(catalog)))
 
 
@@ -36,20 +36,26 @@ def _is_runnable(family: Family) -> bool:
 
 
 def refuse_unrunnable(family: Family, attention: Attention, name: str) -> None:
-    """Raise InputError for a diffusion model that vLLM would not run, or would run wrongly."""
+    """Raise InputError for a diffusion model that vLLM would not run, or run wrongly."""
     if isinstance(attention, Causal):
         return
     if not isinstance(attention, Bidirectional):
-        reason = f"reads {shown(attention)}, and vLLM has no such attention"
-    elif not _is_runnable(family):
-        reason = f"is of a format that vLLM has no class for ({family.about.rstrip('.')})"
-    else:
-        return
-    raise InputError(f"{name} {reason}: it needs the transformers engine", "engine")
+        raise InputError(
+            f"{name} reads {shown(attention)}, and vLLM has no such attention: it needs the "
+            "transformers engine",
+            "engine",
+        )
+    if not _is_runnable(family):
+        raise InputError(
+            f"{name} is of a format that vLLM has no class for ({family.about.rstrip('.')}): it "
+            "needs the transformers engine",
+            "engine",
+        )
 
 
 def predictor_for(
     catalog: Catalog, fields: JsonFields, model: str
 ) -> type[CheckpointPredictor] | None:
-    """Return the predictor class of the family that a config.json belongs to; None if none does."""
-    return next((one for one in predictors(catalog) if one.family.matches(fields, model)), None)
+    """Return the predictor class of the family of a config.json, if there is one."""
+    classes = predictors(catalog)
+    return next((kind for kind in classes if kind.family.matches(fields, model)), None)

@@ -25,8 +25,8 @@ class OwnTokensReader(Reader):
         rows = distinct_rows(reads)
         readings: dict[int, Reading] = {}
         texts = [row.token_ids.tolist() for row in rows]
-        for row, known in zip(rows, self.ask(texts), strict=True):
-            logprobs = np.array([np.nan, *known], dtype=np.float32)
+        for row, values in zip(rows, self.ask(texts), strict=True):
+            logprobs = np.array([np.nan, *values], dtype=np.float32)
             for index in row.reads:
                 positions = reads[index].positions
                 readings[index] = Reading(row.token_ids[positions], logprobs[positions])
@@ -34,10 +34,14 @@ class OwnTokensReader(Reader):
 
 
 def _check(read: Read) -> None:
-    own, readout = read.token_ids[read.positions], read.readout
-    if not isinstance(readout, TokenLogProbs) or (readout.targets != own).any():
-        problem = "a judge on vLLM tells the log-probabilities of a text's own tokens, nothing else"
-        raise InputError(problem, "logprobs")
-    if len(read.positions) and read.positions.min() == 0:
-        problem = "an auto-regressive model has no answer for the first token of a text"
-        raise InputError(f"{problem}; give a prompt", "prompt")
+    tokens, readout = read.token_ids[read.positions], read.readout
+    if not isinstance(readout, TokenLogProbs) or (readout.targets != tokens).any():
+        raise InputError(
+            "a judge on vLLM tells the log-probabilities of a text's own tokens, nothing else",
+            "logprobs",
+        )
+    if (read.positions == 0).any():
+        raise InputError(
+            "an auto-regressive model has no answer for the first token of a text; give a prompt",
+            "prompt",
+        )

@@ -23,7 +23,7 @@ FORMATS = ("safetensors", "auto", "dummy", "fastsafetensors", "runai_streamer", 
 """The load_format of vLLM that reads safetensors, or nothing."""
 
 NEVER = {"trust_remote_code": (False, None), "load_format": FORMATS}
-"""The arguments of vLLM that could run what a checkpoint brings, and their harmless values."""
+"""Arguments of vLLM that could run what a checkpoint brings, and harmless values."""
 
 
 def open_vllm_reader(checkpoint: Checkpoint, config: EngineConfig) -> Reader:
@@ -41,7 +41,7 @@ def open_vllm_reader(checkpoint: Checkpoint, config: EngineConfig) -> Reader:
 
 
 class VllmReader(VectorReader):
-    """Answers Reads of a diffusion model with a ReadingPooler; each text is one request."""
+    """Answers Reads of a diffusion model with a ReadingPooler, a request a text."""
 
     def __init__(self, engine: Any) -> None:
         """engine: a vllm.LLM."""
@@ -86,19 +86,19 @@ class VllmJudgeReader(OwnTokensReader):
         with _failures():
             outputs = self._engine.generate(prompts, self._params, use_tqdm=False)
         for token_ids, output in zip(texts, outputs, strict=True):
-            rest = zip(token_ids[1:], output.prompt_logprobs[1:], strict=True)
-            yield [entries[token_id].logprob for token_id, entries in rest]
+            pairs = zip(token_ids[1:], output.prompt_logprobs[1:], strict=True)
+            yield [entries[token_id].logprob for token_id, entries in pairs]
 
 
 @contextmanager
-def _failures(what: str = "the vLLM engine failed") -> Iterator[None]:
+def _failures(problem: str = "the vLLM engine failed") -> Iterator[None]:
     """Turn whatever is raised into a ModelError of one line."""
     try:
         yield
     except CheckpointError:
         raise
     except Exception as error:
-        raise ModelError(f"{what}: {error_line(error):.500}") from error
+        raise ModelError(f"{problem}: {error_line(error):.500}") from error
 
 
 def _engine(folder: Path, config: EngineConfig, runner: str) -> Any:
@@ -131,19 +131,20 @@ def _environment(num_ranks: int) -> dict[str, str]:
 
 def llm_options(config: EngineConfig, runner: str) -> Record:
     """Return the arguments of vLLM's LLM. Raises InputError for unsafe ones."""
-    own = VllmOptions(**config.own)
+    settings = VllmOptions(**config.own)
     for name, allowed in NEVER.items():
-        if own.vllm_options.get(name, allowed[0]) not in allowed:
-            value = own.vllm_options[name]
-            problem = f"vllm_options.{name}={value!r:.40}"
-            advice = "a checkpoint's code never runs and only safetensors are read; leave it out"
-            raise InputError(f"{problem}: {advice}", "vllm_options")
+        if (value := settings.vllm_options.get(name, allowed[0])) not in allowed:
+            raise InputError(
+                f"vllm_options.{name}={value!r:.40}: a checkpoint's code never runs and only "
+                "safetensors are read; leave it out",
+                "vllm_options",
+            )
     has_gpu = torch.cuda.is_available()
     options: Record = {
         "runner": runner,
         "dtype": config.dtype if config.dtype != "auto" else "bfloat16" if has_gpu else "float32",
         "skip_tokenizer_init": True,
-        "tensor_parallel_size": own.tensor_parallel_size,
+        "tensor_parallel_size": settings.tensor_parallel_size,
         "max_num_seqs": config.max_num_seqs,
         "max_num_batched_tokens": config.max_batch_tokens,
         "disable_log_stats": True,
@@ -152,4 +153,4 @@ def llm_options(config: EngineConfig, runner: str) -> Record:
     }
     if not has_gpu:
         options |= {"enforce_eager": True, "hf_overrides": {"head_dtype": "model"}}
-    return options | own.vllm_options
+    return options | settings.vllm_options

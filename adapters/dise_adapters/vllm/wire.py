@@ -40,7 +40,7 @@ from dise_core.sequence import as_ids, check_token_ids
 Vector = npt.NDArray[np.float32]
 
 TASK = "token_classify"
-"""The pooling task that returns numbers per token and that both of vLLM's runners support."""
+"""The pooling task of numbers per token that both of vLLM's runners support."""
 
 MAX_READS = 64
 """The most Reads of one text in one request."""
@@ -62,7 +62,7 @@ MAX_LOGPROB = 1e-3
 
 
 def known_ids(ids: Sequence[int], info: ValidationInfo) -> Ids:
-    """Return token ids int64 [N], below the vocabulary's size, which `info` has as context."""
+    """Return token ids int64 [N], below the vocabulary's size, the context of `info`."""
     array = as_ids(ids)
     check_token_ids(array, info.context or 0)
     return array
@@ -89,7 +89,7 @@ Word = Annotated[int, Field(ge=0, lt=2**64)]
 
 
 class ReadoutJson(BaseModel):
-    """A Read without its text. The fields after the first two are those of the readout."""
+    """A Read without its text. The fields after the first two are the readout's."""
 
     model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
 
@@ -98,7 +98,7 @@ class ReadoutJson(BaseModel):
     positions: Annotated[Ids, PlainValidator(as_ids), TO_LIST]
 
     def decoded(self, token_ids: Ids) -> Read:
-        """Return the Read of a text, int64 [N]. Raises PlanError for what does not fit it."""
+        """Return the Read of a text, int64 [N]. Raises PlanError if it does not fit."""
         settings = {name: value for name, value in self if name not in ("positions", "readout")}
         return Read(token_ids, self.positions, self.asks_for(**settings))
 
@@ -191,15 +191,17 @@ class VectorReader(Reader):
 
 
 def checksum(token_ids: Sequence[int] | Ids) -> int:
-    """Return a number that tells texts apart, so that an answer can name the text that it is of."""
+    """Return a number that tells texts apart, by which an answer names its text."""
     return zlib.crc32(np.asarray(token_ids, dtype="<i8").tobytes())
 
 
 def encode(read: Read) -> ReadJson:
-    """Return a Read without its text. Raises InputError for guidance, which reads two texts."""
+    """Return a Read without its text. Raises InputError for guidance, of two texts."""
     if read.guidance is not None:
-        problem = "classifier-free guidance needs the transformers engine; leave out cfg_scale"
-        raise InputError(problem, "cfg_scale")
+        raise InputError(
+            "classifier-free guidance needs the transformers engine; leave out cfg_scale",
+            "cfg_scale",
+        )
     readout = read.readout
     settings = {field.name: getattr(readout, field.name) for field in fields(readout)}
     form: ReadJson = FORMS[type(readout)].model_construct(positions=read.positions, **settings)
@@ -212,7 +214,7 @@ def num_numbers(reads: Sequence[Read], vocab_size: int) -> int:
 
 
 def pack(reads: Sequence[Read], readings: Sequence[Reading]) -> Vector:
-    """Return the Readings of one text as one float32 vector. Token ids below 2**24 are exact."""
+    """Return a text's Readings as one float32 vector, exact for token ids below 2**24."""
     parts = [np.zeros(0, np.float32)]
     for read, reading in zip(reads, readings, strict=True):
         if isinstance(read.readout, CHOOSES):
@@ -223,11 +225,13 @@ def pack(reads: Sequence[Read], readings: Sequence[Reading]) -> Vector:
 
 
 def unpack(vector: Vector, reads: Sequence[Read], vocab_size: int) -> list[Reading]:
-    """Return the Readings that `pack` packed. Raises ModelError for a vector of another length."""
+    """Return the Readings that `pack` packed. Raises ModelError for another length."""
     lengths = [_lengths(read, vocab_size) for read in reads]
     if len(vector) != sum(map(sum, lengths)):
-        problem = "the vLLM engine refused a read or answered another one"
-        raise ModelError(f"{problem}; do both sides run the same version of dise?")
+        raise ModelError(
+            "the vLLM engine refused a read or answered another one; do both sides run the same "
+            "version of dise?"
+        )
     readings = []
     for read, parts in zip(reads, lengths, strict=True):
         ids, logprobs, sure, vector = np.split(vector, np.cumsum(parts))
@@ -248,22 +252,25 @@ def unpack(vector: Vector, reads: Sequence[Read], vocab_size: int) -> list[Readi
 def _whole(ids: Vector, vocab_size: int) -> Ids:
     is_id = (ids >= 0) & (ids < vocab_size) & (ids == np.floor(ids))
     if not is_id.all():
-        problem = f"the vLLM engine answered {ids[~is_id][0]} as a token id"
-        raise ModelOutputError(f"{problem}, which is a whole number in 0..{vocab_size - 1}")
+        raise ModelOutputError(
+            f"the vLLM engine answered {ids[~is_id][0]} as a token id, which is a whole number in "
+            f"0..{vocab_size - 1}"
+        )
     return ids.astype(np.int64)
 
 
 def _check_numbers(logprobs: Vector, confidences: Vector) -> None:
-    """Raise ModelOutputError for impossible numbers. NaN log-probabilities fail one request."""
+    """Raise ModelOutputError for impossible numbers. NaN log-probabilities fail later."""
     if (logprobs > MAX_LOGPROB).any():
-        problem = f"the vLLM engine answered {logprobs.max()} as a log-probability"
-        raise ModelOutputError(f"{problem}, which is at most 0")
+        raise ModelOutputError(
+            f"the vLLM engine answered {logprobs.max()} as a log-probability, which is at most 0"
+        )
     if np.isnan(confidences).any() and not np.isnan(logprobs).any():
         raise ModelOutputError("the vLLM engine answered NaN as a confidence")
 
 
 def _is_probability(read: Read) -> bool:
-    """Return whether the confidences are sent as log-odds, which float32 resolves near 1."""
+    """Return whether confidences are sent as log-odds, which float32 resolves near 1."""
     return isinstance(read.readout, Candidates) and read.readout.confidence == "probability"
 
 

@@ -1,6 +1,4 @@
-"""Configuration classes of transformers for the families' config.json, so that vLLM needs no remote
-code.
-"""
+"""The families' configurations as transformers' classes, so that vLLM runs no code."""
 
 from typing import Any
 

@@ -23,9 +23,7 @@ class OnePassNorm(nn.Module):
     def forward(
         self, states: Tensor, residual: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Return states [T, d] normalized; with a residual [T, d], their sum normalized, and the
-        sum, both in place.
-        """
+        """Return states [T, d] normalized; with a residual, of the sum, and the sum."""
         if residual is None:
             # The kernel expects contiguous rows, and Qwen3's heads are strided views.
             states = states.contiguous()
@@ -46,7 +44,7 @@ class SiluTimesUp(nn.Module):
 
 
 def spare_memory(model: nn.Module, config: VllmConfig) -> None:
-    """Replace vLLM's layers if the model runs uncompiled on a CPU, before weights are loaded."""
+    """Replace vLLM's layers, before they have weights, if a CPU runs them uncompiled."""
     if config.device_config.device_type != "cpu" or not config.model_config.enforce_eager:
         return
     for parent in list(model.modules()):

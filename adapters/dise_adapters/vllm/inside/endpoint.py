@@ -98,8 +98,10 @@ class ReadService:
                 raise InputError(f"the body is larger than {MAX_BODY_BYTES} bytes; send fewer rows")
         body = ReadBody.model_validate_json(bytes(received), context=self._vocab_size)
         if body.model is not None and body.model not in self._names:
-            problem = f"there is no model {body.model!r}; this server has {', '.join(self._names)}"
-            raise InputError(problem, "model")
+            raise InputError(
+                f"there is no model {body.model!r}; this server has {', '.join(self._names)}",
+                "model",
+            )
         total = 0
         for number, row in enumerate(body.rows):
             try:
@@ -107,8 +109,11 @@ class ReadService:
             except (InputError, PlanError) as error:
                 raise InputError(f"rows.{number}: {error}", "rows") from error
         if total > MAX_NUMBERS:
-            problem = f"the answer would hold {total} numbers, at most {MAX_NUMBERS} are sent"
-            raise InputError(f"{problem}; ask for fewer rows, positions or tokens", "rows")
+            raise InputError(
+                f"the answer would hold {total} numbers, at most {MAX_NUMBERS} are sent; ask for "
+                "fewer rows, positions or tokens",
+                "rows",
+            )
         return body
 
     async def read(self, body: ReadBody) -> list[str]:
@@ -134,9 +139,9 @@ class ReadService:
             raise InputError(
                 f"a text of {length} tokens is longer than the model's limit of {self._max_length}"
             )
-        for form in row.reads:
-            if form.asks_for is Distribution:
-                problem = "whole distributions do not travel over HTTP"
-                raise InputError(f"{problem}; analyze with the engine in process")
+        if any(form.asks_for is Distribution for form in row.reads):
+            raise InputError(
+                "whole distributions do not travel over HTTP; analyze with the engine in process"
+            )
         reads = [form.decoded(row.token_ids) for form in row.reads]
         return num_numbers(reads, self._vocab_size)

@@ -1,4 +1,4 @@
-"""The families as pooling models on vLLM's own model classes, with a pooler that answers Reads."""
+"""The families as pooling models on vLLM's own classes, with our pooler."""
 
 import re
 from collections.abc import Iterable

@@ -55,7 +55,7 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
         return PoolingParamsUpdate(requires_token_ids=True)
 
     def forward(self, hidden_states: Tensor, pooling_metadata: PoolingMetadata) -> list[Tensor]:
-        """Return one float32 tensor per request. hidden_states: [tokens of all requests, d]."""
+        """Return a float32 tensor per request. hidden_states: [tokens of all, d]."""
         texts = [
             ids.numpy().astype(np.int64) for ids in pooling_metadata.get_prompt_token_ids_cpu()
         ]
@@ -81,7 +81,8 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
         """Return a request's Reads; none if they cannot be answered."""
         if extra is None:
             everywhere = np.arange(len(text))
-            return [Read(text, everywhere, what) for what in (TokenLogProbs(text), Candidates())]
+            readouts = TokenLogProbs(text), Candidates()
+            return [Read(text, everywhere, readout) for readout in readouts]
         try:
             forms = READS.validate_json(extra["reads"], context=self._vocab_size)
             return [form.decoded(text) for form in forms]
@@ -89,16 +90,16 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
             return []
 
     def _answer(self, states: Tensor, rows: Sequence[tuple[Read, Ids]]) -> list[Reading]:
-        """Return the answers in order. rows: each Read with the rows of the states to answer it."""
+        """Return the answers in order. rows: each Read with the rows that answer it."""
         reads = [read for read, _ in rows]
         readings: dict[int, Reading] = {}
-        most = rows_at_once(self._vocab_size, states.device)
+        size = rows_at_once(self._vocab_size, states.device)
         for group in (group.to(states.device) for group in group_reads(dict(enumerate(reads)))):
             lines = np.concatenate([rows[index][1] for index in group.indices])
-            where = torch.from_numpy(lines).to(states.device)
+            chunks = torch.split(torch.from_numpy(lines).to(states.device), size)
             answers = (
-                answer_rows(self._logits(states[some]), group, slice(start, start + most))
-                for start, some in zip(count(0, most), torch.split(where, most), strict=False)
+                answer_rows(self._logits(states[chunk]), group, slice(start, start + size))
+                for start, chunk in zip(count(0, size), chunks, strict=False)
             )
             readings.update(split_answers(group, answers, reads))
         return [readings[index] for index in range(len(reads))]
@@ -113,7 +114,7 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
 
 
 def _tensor(extra: Fields | None, reads: Sequence[Read], readings: Sequence[Reading]) -> Tensor:
-    """Return a request's answer in memory of its own: vLLM sends a tensor's whole storage."""
+    """Return a request's answer in memory of its own: vLLM sends all of a storage."""
     if extra is None:
         tokens, best = readings
         columns = [tokens.logprobs, best.token_ids.astype(np.float32), best.logprobs]

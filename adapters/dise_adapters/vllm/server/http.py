@@ -38,13 +38,13 @@ MESSAGE_BYTES = 2**14
 """What is read of a refusal."""
 KEY_VARIABLE = "VLLM_API_KEY"
 GONE = (502, 503, 504)
-"""The statuses that say nothing of the request: there is no server behind them, or not now."""
+"""The statuses that say nothing of the request: no server is behind them now."""
 
 T = TypeVar("T", bound=BaseModel)
 
 
 class Connection:
-    """A connection to a server. Lost connections and 5xx are retried, refusals (4xx) never."""
+    """A connection to a server. A lost one and 5xx are retried, refusals (4xx) never."""
 
     def __init__(self, address: str) -> None:
         """address: may hold a user and a password, which are sent and never shown.
@@ -87,37 +87,41 @@ class Connection:
         UnreachableError where it gives no answer, ModelError for any other failure,
         ModelOutputError for an answer of another shape.
         """
-        where = f"{self.address}{path}"
-        most = num_bytes + SPARE_BYTES
-        answer: Awaitable[httpx.Response] = self._retrying(self._once, path, body, most)
+        max_bytes = num_bytes + SPARE_BYTES
+        answer: Awaitable[httpx.Response] = self._retrying(self._once, path, body, max_bytes)
         future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(answer, SECONDS), _loop())
         try:
             response = future.result()
         except TimeoutError as error:
-            raise UnreachableError(f"{where} took longer than {SECONDS:g} s to answer") from error
+            raise UnreachableError(
+                f"{self.address}{path} took longer than {SECONDS:g} s to answer"
+            ) from error
         except httpx.HTTPError as error:
-            problem = f"{self.address} cannot be reached: {one_line(error)}"
-            raise UnreachableError(problem) from error
+            raise UnreachableError(
+                f"{self.address} cannot be reached: {one_line(error)}"
+            ) from error
         finally:
             future.cancel()
         if response.status_code != 200:
-            raise _refusal(where, response)
-        return _checked(schema, response.content, where)
+            raise _refusal(self.address + path, response)
+        return _checked(schema, response.content, self.address + path)
 
     async def _once(self, path: str, body: Record | None, max_bytes: int) -> httpx.Response:
-        """Return the answer as it travels, not decompressed; of a refusal, its beginning."""
+        """Return the answer, not decompressed, or the beginning of a refusal."""
         content = bytearray()
         method = "GET" if body is None else "POST"
         async with self._client.stream(method, path, json=body) as response:
-            most = max_bytes if response.status_code == 200 else MESSAGE_BYTES
+            max_bytes = max_bytes if response.status_code == 200 else MESSAGE_BYTES
             async for chunk in response.aiter_raw():
                 content += chunk
-                if len(content) > most:
+                if len(content) > max_bytes:
                     break
-        if response.status_code == 200 and len(content) > most:
-            problem = f"{self.address}{path} answered more than {most} bytes"
-            raise ModelOutputError(f"{problem}, which is more than was asked for")
-        return httpx.Response(response.status_code, content=bytes(content[:most]))
+        if response.status_code == 200 and len(content) > max_bytes:
+            raise ModelOutputError(
+                f"{self.address}{path} answered more than {max_bytes} bytes, which is more than "
+                "was asked for"
+            )
+        return httpx.Response(response.status_code, content=bytes(content[:max_bytes]))
 
 
 def split_address(address: str) -> tuple[str, tuple[str, str] | None]:
@@ -130,10 +134,11 @@ def split_address(address: str) -> tuple[str, tuple[str, str] | None]:
         url = httpx.URL("")
     is_server = url.scheme in ("http", "https") and url.host and 0 < (url.port or 80) < 2**16
     if not is_server or url.query or url.fragment:
-        problem = "the model's address is not that of a server; name http://HOST:PORT"
-        raise InputError(problem, "model")
-    shown = str(url.copy_with(userinfo=b"")).rstrip("/")
-    return shown, (url.username, url.password) if url.userinfo else None
+        raise InputError(
+            "the model's address is not that of a server; name http://HOST:PORT", "model"
+        )
+    public = str(url.copy_with(userinfo=b"")).rstrip("/")
+    return public, (url.username, url.password) if url.userinfo else None
 
 
 @lru_cache(1)
@@ -150,31 +155,33 @@ def _close(client: httpx.AsyncClient) -> None:
     asyncio.run_coroutine_threadsafe(client.aclose(), _loop())
 
 
-def _checked(schema: type[T], content: bytes, where: str) -> T:
+def _checked(schema: type[T], content: bytes, url: str) -> T:
     try:
         return schema.model_validate_json(content)
     except ValidationError as error:
         problem: Any = error.errors(include_url=False)[0]
         if problem["type"] == "json_invalid":
-            message = f"{where} did not answer with JSON ({problem['ctx']['error']})"
-            raise ModelError(f"{message}; is it a vLLM server?") from error
+            raise ModelError(
+                f"{url} did not answer with JSON ({problem['ctx']['error']}); is it a vLLM server?"
+            ) from error
         place = one_line(".".join(map(str, problem["loc"])) or "the answer")
-        message = f"{where} gave an answer of another shape; is it a vLLM server? {place:.200}"
-        advice = f"{problem['msg']} (given: {problem['input']!r:.80})"
-        raise ModelOutputError(f"{message}: {advice}") from error
+        raise ModelOutputError(
+            f"{url} gave an answer of another shape; is it a vLLM server? {place:.200}: "
+            f"{problem['msg']} (given: {problem['input']!r:.80})"
+        ) from error
 
 
-def _refusal(where: str, response: httpx.Response) -> InputError | ModelError:
+def _refusal(url: str, response: httpx.Response) -> InputError | ModelError:
     status = response.status_code
     try:
         message = str(response.json()["error"]["message"])
     except (ValueError, TypeError, LookupError, RecursionError):
         message = response.text
-    text = f"{where} answered {status}: {one_line(message or 'nothing more'):.200}"
+    text = f"{url} answered {status}: {one_line(message or 'nothing more'):.200}"
     if status in (400, 413, 422):
         return InputError(text)
     if response.is_redirect:
         text += "; redirects are not followed: name the server's own address"
-    elif status == 404 and "/v1/dise" in where:
+    elif status == 404 and "/v1/dise" in url:
         text += "; start the server with VLLM_PLUGINS=dise,dise_http"
     return UnreachableError(text) if status in GONE else ModelError(text)

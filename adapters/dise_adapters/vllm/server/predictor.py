@@ -37,8 +37,10 @@ class VllmServerPredictor(MaskPredictor):
     @classmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
         if not cls.claims(model):
-            problem = f"adapter 'vllm-server' takes an address, http://HOST:PORT, not {model!r}"
-            raise InputError(problem, "adapter")
+            raise InputError(
+                f"adapter 'vllm-server' takes an address, http://HOST:PORT, not {model!r}",
+                "adapter",
+            )
         refuse_local_options(config)
         return cls(NamedServer.at(model, config.revision), config)
 
@@ -62,7 +64,7 @@ class NamedServer(NamedTuple):
 
     @classmethod
     def at(cls, model: str, revision: str | None) -> NamedServer:
-        """Return the server at an address, behind which #SOURCE may name the model's files."""
+        """Return the server at an address; #SOURCE behind it names the model's files."""
         from dise_adapters.vllm.server.http import Connection
 
         address, _, source = model.partition("#")
@@ -72,8 +74,9 @@ class NamedServer(NamedTuple):
         try:
             folder = model_folder(files, revision, TOKENIZER_FILES)
         except (InputError, ModelError) as error:
-            problem = f"{address} runs {files!r}, whose tokenizer is not here"
-            raise ModelError(f"{problem}; name it: {address}#FOLDER") from error
+            raise ModelError(
+                f"{address} runs {files!r}, whose tokenizer is not here; name it: {address}#FOLDER"
+            ) from error
         return cls(f"{address}#{source}" if source else address, connection, served, folder)
 
 
@@ -81,8 +84,9 @@ def refuse_local_options(config: EngineConfig) -> None:
     """Raise InputError for options that only the server can set."""
     names = {"engine", "device", "dtype", "attn_implementation"}
     for name in config.model_dump(include=names, exclude_defaults=True):
-        problem = f"{name} is the server's to choose where the model is an address; leave it out"
-        raise InputError(problem, name)
+        raise InputError(
+            f"{name} is the server's to choose where the model is an address; leave it out", name
+        )
 
 
 def _family_predictor(server: NamedServer, config: EngineConfig) -> MaskPredictor:

@@ -32,15 +32,15 @@ class ServerReader(VectorReader):
 
     def ask(self, questions: list[TextQuestion]) -> list[Vector]:
         vectors: list[Vector] = []
-        for some in _portions(questions, lambda text: text.num_numbers, MAX_NUMBERS):
+        for batch in _batches(questions, lambda text: text.num_numbers, MAX_NUMBERS):
             rows = [
                 {"token_ids": text.token_ids, "reads": READS.dump_python(text.reads)}
-                for text in some
+                for text in batch
             ]
-            size = BYTES_PER_NUMBER * sum(text.num_numbers for text in some)
+            size = BYTES_PER_NUMBER * sum(text.num_numbers for text in batch)
             body = {"model": self._model, "rows": rows}
             answer = self._connection.ask("/v1/dise/read", RowVectors, body, size)
-            vectors += _vectors(answer, [text.token_ids for text in some])
+            vectors += _vectors(answer, [text.token_ids for text in batch])
         return vectors
 
 
@@ -56,27 +56,27 @@ def _vectors(answer: RowVectors, texts: list[list[int]]) -> list[Vector]:
 
 
 class ServerJudgeReader(OwnTokensReader):
-    """Answers Reads of an auto-regressive model through a stock server's prompt_logprobs."""
+    """Answers Reads of a judge through a stock server's prompt_logprobs."""
 
     def __init__(self, connection: Connection, model: str) -> None:
         self._connection, self._model = connection, model
 
     def ask(self, texts: list[list[int]]) -> Iterator[OwnLogProbs]:
-        for some in _portions(texts, len, TOKENS_PER_REQUEST):
-            body: Record = {"model": self._model, "prompt": some}
+        for batch in _batches(texts, len, TOKENS_PER_REQUEST):
+            body: Record = {"model": self._model, "prompt": batch}
             body |= {"max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
-            size = BYTES_PER_TOKEN * sum(map(len, some))
+            size = BYTES_PER_TOKEN * sum(map(len, batch))
             answer = self._connection.ask("/v1/completions", Completions, body, size)
-            for token_ids, choice in zip(some, answer.in_order(len(some)), strict=True):
+            for token_ids, choice in zip(batch, answer.in_order(len(batch)), strict=True):
                 yield choice.logprobs_of(token_ids)
 
 
-def _portions(texts: list[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
+def _batches(texts: list[T], size: Callable[[T], int], max_size: int) -> Iterator[list[T]]:
     """Yield the texts in lists that fit one request."""
     start = total = 0
     for number, text in enumerate(texts):
         total += size(text)
-        if number > start and (number - start == TEXTS_PER_REQUEST or total > most):
+        if number > start and (number - start == TEXTS_PER_REQUEST or total > max_size):
             yield texts[start:number]
             start, total = number, size(text)
     if start < len(texts):

@@ -1,6 +1,4 @@
-"""What a vLLM server may answer. Numbers are finite, ids are whole, log-probabilities not positive;
-what else the server says is not read.
-"""
+"""What a vLLM server may answer: finite numbers, whole ids. The rest is not read."""
 
 from typing import Annotated
 
@@ -10,7 +8,7 @@ from dise_adapters.vllm.wire import MAX_LOGPROB
 from dise_core import ModelOutputError
 
 LogProb = Annotated[float, Field(le=MAX_LOGPROB, allow_inf_nan=False)]
-ModelName = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f]+$")]
+ModelId = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
 class _Answer(BaseModel):
@@ -20,8 +18,8 @@ class _Answer(BaseModel):
 class Served(_Answer):
     """One model that a server has; root: its folder or hub id."""
 
-    id: ModelName
-    root: ModelName | None = None
+    id: ModelId
+    root: ModelId | None = None
     max_model_len: int | None = Field(default=None, ge=1)
 
 
@@ -32,7 +30,7 @@ class Models(_Answer):
 
 
 class RowVectors(_Answer):
-    """POST /v1/dise/read: each text's vector in base64, and the checksums of the texts."""
+    """POST /v1/dise/read: each text's vector in base64, and the texts' checksums."""
 
     rows: Annotated[list[str], FailFast()]
     checksums: list[int] | None = None
@@ -43,22 +41,25 @@ class _LogProbOf(_Answer):
 
 
 class PromptChoice(_Answer):
-    """What is said of one prompt: for each of its tokens the log-probabilities by token id."""
+    """The answer about a prompt: each token's log-probabilities by token id."""
 
     index: int = Field(ge=0)
     prompt_logprobs: Annotated[list[dict[str, _LogProbOf] | None], FailFast()]
 
     def logprobs_of(self, token_ids: list[int]) -> list[float]:
-        """Return the log-probability of each token but the first. Raises ModelOutputError."""
+        """Return all log-probabilities but the first's. Raises ModelOutputError."""
         if len(self.prompt_logprobs) != len(token_ids):
-            answered = f"{len(self.prompt_logprobs)} positions of a text"
-            raise ModelOutputError(f"the server answered {answered} of {len(token_ids)} tokens")
-        rest = zip(token_ids[1:], self.prompt_logprobs[1:], strict=True)
+            raise ModelOutputError(
+                f"the server answered {len(self.prompt_logprobs)} positions of a text of "
+                f"{len(token_ids)} tokens"
+            )
+        pairs = zip(token_ids[1:], self.prompt_logprobs[1:], strict=True)
         try:
-            return [(entries or {})[str(token_id)].logprob for token_id, entries in rest]
+            return [(entries or {})[str(token_id)].logprob for token_id, entries in pairs]
         except KeyError as error:
-            problem = f"the server answered about another text: it left out token {error}"
-            raise ModelOutputError(problem) from error
+            raise ModelOutputError(
+                f"the server answered about another text: it left out token {error}"
+            ) from error
 
 
 class Completions(_Answer):
@@ -70,6 +71,7 @@ class Completions(_Answer):
         """Return one choice for each prompt, in order. Raises ModelOutputError."""
         choices = sorted(self.choices, key=lambda choice: choice.index)
         if [choice.index for choice in choices] != list(range(num_prompts)):
-            problem = f"the server did not answer each of the {num_prompts} prompts once"
-            raise ModelOutputError(problem)
+            raise ModelOutputError(
+                f"the server did not answer each of the {num_prompts} prompts once"
+            )
         return choices
