@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dise_app.terminal.styles import printable, shade
+from dise_core.scoring.explaining import number_text
 from dise_core.scoring.explanation import OWN, ExplainedRead, ExplainedToken, Explanation
-from dise_core.scoring.formula import told
 
 MAX_READS = 12
 """Reads in the table; `--json` has all."""
@@ -82,7 +82,7 @@ def _read(number: int, read: ExplainedRead) -> list[str]:
         "the judge's " * (read.model == "judge") + text + ", guided" * read.is_guided,
         escape(f"{read.asks} at {places}" + ", each masked alone" * read.is_shadow),
         str(read.num_known or ""),
-        told(sum(read.logprobs)) if is_own else "",
+        number_text(sum(read.logprobs)) if is_own else "",
     ]
 
 
@@ -132,4 +132,4 @@ def _text_of(group: Sequence[ExplainedToken]) -> str:
 
 
 def _number(logprob: float | None) -> Text:
-    return Text("") if logprob is None else Text(told(logprob), style=shade(logprob))
+    return Text("") if logprob is None else Text(number_text(logprob), style=shade(logprob))

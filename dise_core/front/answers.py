@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -15,19 +14,19 @@ from dise_core.history import Writing
 from dise_core.models.pieces import pieces
 from dise_core.models.predictor import MaskPredictor
 from dise_core.plans.cost import Cost
+from dise_core.scoring.explaining import explain
+from dise_core.scoring.explanation import Explanation
 from dise_core.sequence import TokenSequence
 from dise_core.writing.generation import Generation
 from dise_core.writing.revisions import Revision
 
-R = TypeVar("R", bound=Resolved[Any])
-
 
 @dataclass(frozen=True, slots=True)
-class AnswerMaker(Generic[R]):
+class AnswerMaker:
     """Builds the answer to a request."""
 
     predictor: MaskPredictor
-    request: R
+    request: Resolved
 
     def given(
         self, generations: Sequence[Generation], cost: Cost, most: int | None = None
@@ -70,8 +69,14 @@ class AnswerMaker(Generic[R]):
             abstained=None if calibration is None else calibration.abstains(value),
             uncalibrated=request.calibrated.reason,
             writing=writing,
-            explanation=generation.evaluation.explanation,
+            explanation=self._explanation(generation),
         )
+
+    def _explanation(self, generation: Generation) -> Explanation | None:
+        if (transcripts := generation.evaluation.transcripts) is None:
+            return None
+        tokenizer = self.predictor.tokenizer
+        return explain(transcripts, self.request.scorer, generation.sequence, tokenizer)
 
     def _tokens(self, generation: Generation, writing: Writing | None) -> tuple[Token, ...]:
         sequence, report = generation.sequence, generation.evaluation.tokens
@@ -107,8 +112,10 @@ class AnswerMaker(Generic[R]):
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenAnswers(AnswerMaker[ResolvedWriting]):
+class WrittenAnswers(AnswerMaker):
     """Builds the answer to a request for answers."""
+
+    request: ResolvedWriting
 
     def written(self, generations: Sequence[Generation], cost: Cost) -> RequestOutput:
         request = self.request

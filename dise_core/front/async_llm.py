@@ -19,7 +19,7 @@ from dise_core.errors import ClosedError, DiseError, InputError
 from dise_core.front.llm import LLM, EngineOptions
 from dise_core.front.outputs import RequestOutput
 from dise_core.front.planner import Planner
-from dise_core.front.resolving import Asked, Preparation
+from dise_core.front.resolving import Preparable, Preparation
 from dise_core.front.verbs import Job, Verbs, request
 from dise_core.models.predictor import MaskPredictor, Shown, unshown
 from dise_core.models.prompts import Prompt
@@ -168,7 +168,7 @@ class AsyncLLM:
     async def stream(
         self,
         prompt: Prompt | Sequence[Message],
-        params: Asked | None = None,
+        params: Preparable | None = None,
         *,
         chat: bool | None = None,
         suffix: Prompt | None = None,

@@ -11,6 +11,7 @@ from dise_core.errors import ClosedError, InputError, ModelError
 from dise_core.front.calibrated import Calibrations
 from dise_core.front.outputs import RequestOutput
 from dise_core.front.planner import Planner
+from dise_core.front.resolving import Resolver
 from dise_core.front.verbs import Job, Verbs, request
 from dise_core.models.predictor import MaskPredictor, Shown, unshown
 from dise_core.models.prompts import Prompt
@@ -101,7 +102,7 @@ class LLM(Verbs):
             calibration.check_model(predictor)
         self._fit(predictors)
         own = tuple(map(Calibration.load, predictor.calibration_files))
-        planner = Planner(predictors, self.catalog, Calibrations(calibration, own))
+        planner = Planner(Resolver(predictors, self.catalog, Calibrations(calibration, own)))
         engine = Engine(predictors, self.config, shown)
         self._open: tuple[Planner, Engine] | None = (planner, engine)
         self._process = os.getpid()

@@ -1,24 +1,22 @@
 """Turns requests into plans of their answers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from dise_core.arrays import Ids
 from dise_core.errors import InputError
 from dise_core.front.answers import AnswerMaker, WrittenAnswers
-from dise_core.front.calibrated import Calibrations
 from dise_core.front.model_limits import fitted
 from dise_core.front.outputs import RequestOutput
-from dise_core.front.resolving import Asked, ResolvedScoring, ResolvedWriting, Resolver
+from dise_core.front.resolving import Preparable, ResolvedScoring, ResolvedWriting, Resolver
 from dise_core.models.inputs import check_choice, check_list
 from dise_core.models.predictor import MaskPredictor
-from dise_core.models.prompts import Prompt, Prompts, Translation
+from dise_core.models.prompts import Prompt, Translation
 from dise_core.models.tokenizer import FunctionTool, Message
 from dise_core.params.requests import ScoringParams
 from dise_core.plans.cost import count_cost
 from dise_core.plans.plan import Plan, gather, salted
 from dise_core.plans.readouts import Confidence
-from dise_core.plugins.catalog import Catalog
 from dise_core.scoring.calibration import Calibration
 from dise_core.sequence import TokenSequence
 from dise_core.writing.generation import Generation
@@ -27,59 +25,52 @@ from dise_core.writing.waves import in_waves
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Turns requests into plans. A plan checks its request before its first read. predictors: the
-    loaded models, "target" and possibly "judge". calibrations: what tells probabilities of scores.
-    explains: whether outputs have an `explanation` of their score.
+    """Turns requests into plans. A plan resolves its request before its first read. explains:
+    whether outputs have an `explanation` of their score.
     """
 
-    predictors: Mapping[str, MaskPredictor]
-    catalog: Catalog
-    calibrations: Calibrations = field(default_factory=Calibrations)
+    resolver: Resolver
     explains: bool = False
 
     @property
+    def predictors(self) -> Mapping[str, MaskPredictor]:
+        """The loaded models, "target" and possibly "judge"."""
+        return self.resolver.predictors
+
+    @property
     def predictor(self) -> MaskPredictor:
-        return self.predictors["target"]
+        return self.resolver.predictor
 
     @property
     def calibration(self) -> Calibration | None:
         """The calibration that the user named."""
-        return self.calibrations.named
-
-    @property
-    def _prompts(self) -> Prompts:
-        return Prompts(self.predictors)
-
-    @property
-    def resolver(self) -> Resolver:
-        """What resolves requests before they are planned."""
-        return Resolver(self.predictors, self.catalog, self.calibrations, self.explains)
+        return self.resolver.calibrations.named
 
     def generate(
         self,
         prompt: Prompt,
-        asked: Asked,
+        asked: Preparable,
         chat: bool | None = None,
         recorded: tuple[Confidence, ...] = (),
     ) -> Plan[RequestOutput]:
         """Return a plan of the responses to one prompt, best score first. recorded: the confidences
         that their Writing tells besides those that the scorer reads.
         """
-        given, resolver = self._prompts.read(prompt, chat), self.resolver
-        request = resolver.writing(given, resolver.prepared(asked), recorded)
-        return (yield from self._write(request))
+        given, prepared = self.resolver.prompts.read(prompt, chat), self.resolver.prepared(asked)
+        return (yield from self._write(self.resolver.writing(given, prepared, recorded)))
 
     def chat(
-        self, messages: Sequence[Message], asked: Asked, tools: Sequence[FunctionTool] = ()
+        self, messages: Sequence[Message], asked: Preparable, tools: Sequence[FunctionTool] = ()
     ) -> Plan[RequestOutput]:
-        given, resolver = self._prompts.conversation(messages, tools), self.resolver
-        return (yield from self._write(resolver.writing(given, resolver.prepared(asked))))
+        given = self.resolver.prompts.conversation(messages, tools)
+        prepared = self.resolver.prepared(asked)
+        return (yield from self._write(self.resolver.writing(given, prepared)))
 
-    def fill(self, prefix: Prompt, suffix: Prompt, asked: Asked) -> Plan[RequestOutput]:
+    def fill(self, prefix: Prompt, suffix: Prompt, asked: Preparable) -> Plan[RequestOutput]:
         """Return a plan of what stands between the two, best score first."""
-        given, resolver = self._prompts.gap(prefix, suffix), self.resolver
-        prepared = resolver.prepared(asked, is_gap=True)
-        return (yield from self._write(resolver.writing(given, prepared)))
+        given = self.resolver.prompts.gap(prefix, suffix)
+        prepared = self.resolver.prepared(asked, is_gap=True)
+        return (yield from self._write(self.resolver.writing(given, prepared)))
 
     def score(
         self,
@@ -93,7 +84,7 @@ class Planner:
         whether an end token follows it, which scorers read and none selects; None: if it is a text.
         """
         check_choice(finished, "finished")
-        given = self._prompts.read_or_none(prompt, chat)
+        given = self.resolver.prompts.read_or_none(prompt, chat)
         return (yield from self._score(self.resolver.scoring(given, [response], params, finished)))
 
     def rank(
@@ -111,7 +102,7 @@ class Planner:
         check_list(candidates, "candidates", "a list of texts or of token ids")
         if len(candidates) == 0:
             raise InputError("no candidate given", "candidates")
-        given = self._prompts.read_or_none(prompt, chat)
+        given = self.resolver.prompts.read_or_none(prompt, chat)
         request = self.resolver.scoring(given, candidates, params, bool(finished))
         return (yield from self._score(request))
 
@@ -123,33 +114,34 @@ class Planner:
         chat: bool | None = None,
     ) -> list[TokenSequence]:
         """Return the texts that `score` would score, for several scorers."""
-        given = self._prompts.read_or_none(prompt, chat)
+        given = self.resolver.prompts.read_or_none(prompt, chat)
         block_length = fitted(params, self.predictor.info).block_length
         return self.resolver.texts(given, responses, block_length)
 
     def end_id(self, prompt: Prompt, chat: bool | None = None) -> int | None:
-        return self._prompts.end_id(self._prompts.read_or_none(prompt, chat))
+        return self.resolver.prompts.end_id(self.resolver.prompts.read_or_none(prompt, chat))
 
     def translation(self, prompt: Prompt, chat: bool | None = None) -> Translation | None:
         """Return how the judge reads texts with that prompt; None if no judge is loaded."""
-        return self._prompts.translation(self._prompts.read_or_none(prompt, chat))
+        return self.resolver.prompts.translation(self.resolver.prompts.read_or_none(prompt, chat))
 
     def prompt_ids(self, prompt: Prompt, chat: bool | None = None) -> Ids:
         """Return the prompt's token ids as the model reads them, int64 [P]."""
-        return self._prompts.read(prompt, chat).ids
+        return self.resolver.prompts.read(prompt, chat).ids
 
     def _score(self, request: ResolvedScoring) -> Plan[RequestOutput]:
-        scored = gather(*map(request.scorer.evaluate, request.texts))
+        scorer = replace(request.scorer, explains=self.explains)
+        scored = gather(*map(scorer.evaluate, request.texts))
         evaluations, cost = yield from count_cost(salted(scored, request.params.cache_salt))
         generations = [Generation(*pair) for pair in zip(request.texts, evaluations, strict=True)]
         return AnswerMaker(self.predictor, request).given(generations, cost)
 
     def _write(self, request: ResolvedWriting) -> Plan[RequestOutput]:
+        scorer = replace(request.scorer, explains=self.explains)
+
         def sample(number: int) -> Plan[Generation]:
-            denoiser = request.denoiser(number)
-            return request.writer.write(request.prompt.ids, denoiser, request.scorer)
+            return request.writer.write(request.prompt.ids, request.denoiser(number), scorer)
 
         samples = in_waves(sample, request.params, request.stopping, request.at_once)
-        written = salted(samples, request.params.cache_salt)
-        generations, cost = yield from count_cost(written)
+        generations, cost = yield from count_cost(salted(samples, request.params.cache_salt))
         return WrittenAnswers(self.predictor, request).written(generations, cost)

@@ -5,7 +5,7 @@ that no name is looked up, and nothing is rewritten.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from dise_core.constraints.constrained import Constrained
 from dise_core.constraints.orders import Order
@@ -34,35 +34,36 @@ P = TypeVar("P", bound=ScoringParams)
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved(Generic[P]):
+class Resolved:
     """A request about one prompt, with the objects that its params name. calibrated: what tells
     probabilities of its scores.
     """
 
     prompt: GivenPrompt
-    params: P
+    params: ScoringParams
     scorer: SequenceScorer
     calibrated: Calibrated
 
 
 @dataclass(frozen=True, slots=True)
-class ResolvedScoring(Resolved[ScoringParams]):
+class ResolvedScoring(Resolved):
     """A request for the scores of given texts."""
 
     texts: Sequence[TokenSequence]
 
 
 @dataclass(frozen=True, slots=True)
-class ResolvedWriting(Resolved[SamplingParams]):
+class ResolvedWriting(Resolved):
     """A request for answers. stopping: what makes probabilities of the scores that `stop_at` is
     compared with. recorded: what their Writing tells.
     """
 
+    params: SamplingParams
+    stopping: Calibration | None
     predictor: MaskPredictor
     writer: Writer
     policy: UnmaskingPolicy
     constraint: Constrained | None
-    stopping: Calibration | None
     recorded: tuple[Confidence, ...]
 
     def denoiser(self, number: int) -> Denoiser:
@@ -101,9 +102,8 @@ class Preparation:
     @cached_property
     def params(self) -> SamplingParams:
         """The params as they apply to the model."""
-        info = self.resolver.predictor.info
-        params = in_gap(self.asked, info) if self.is_gap else self.asked
-        return fitted(params, info, self.resolver.calibrations.named)
+        info, calibration = self.resolver.predictor.info, self.resolver.calibrations.named
+        return fitted(in_gap(self.asked, info) if self.is_gap else self.asked, info, calibration)
 
     @cached_property
     def policy(self) -> UnmaskingPolicy:
@@ -111,9 +111,11 @@ class Preparation:
         policy = self.resolver.catalog.unmasking_policy(name, settings)
         num_samples = self.params.num_samples
         if num_samples > 1 and not self.params.is_drawn and not policy.is_random:
-            problem = f"{num_samples} responses at temperature 0 would all be the same"
-            advice = "set a temperature above 0 or unmasking 'random'"
-            raise InputError(f"{problem}; {advice}", "temperature")
+            raise InputError(
+                f"{num_samples} responses at temperature 0 would all be the same; set a "
+                "temperature above 0 or unmasking 'random'",
+                "temperature",
+            )
         return policy
 
     @cached_property
@@ -136,20 +138,19 @@ class Preparation:
         return Constrained.by(tokens, self.order, self.params, self.policy.confidence)
 
 
-Asked = SamplingParams | Preparation
+Preparable = SamplingParams | Preparation
 """What is asked of answers, or what was found out of it before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolver:
     """Resolves requests by one catalog, for the loaded models, "target" and possibly "judge".
-    calibrations: what tells probabilities of scores. explains: whether scores are explained.
+    calibrations: what tells probabilities of scores.
     """
 
     predictors: Mapping[str, MaskPredictor]
     catalog: Catalog
     calibrations: Calibrations = field(default_factory=Calibrations)
-    explains: bool = False
 
     @property
     def predictor(self) -> MaskPredictor:
@@ -163,10 +164,9 @@ class Resolver:
         """Return what prepares a request; None asks for the defaults. Raises InputError for what
         are no params.
         """
-        if isinstance(asked, Preparation) and asked.is_gap == is_gap:
-            return asked
-        params = asked.asked if isinstance(asked, Preparation) else asked
-        return Preparation(self, params_of(params, SamplingParams), is_gap)
+        if isinstance(asked, Preparation):
+            return asked if asked.is_gap == is_gap else Preparation(self, asked.asked, is_gap)
+        return Preparation(self, params_of(asked, SamplingParams), is_gap)
 
     def writing(
         self, prompt: GivenPrompt, prepared: Preparation, recorded: tuple[Confidence, ...] = ()
@@ -176,25 +176,25 @@ class Resolver:
         """
         params = prepared.params
         self.prompts.check_room(prompt, params.max_tokens)
-        if params.seed is None:
-            params = params.model_copy(update={"seed": drawn_seed()})
         controller = self.catalog.length_controller(params.length or "", params.length_settings)
         writer = Writer(controller, self.catalog.chosen(REVISER, params))
         policy, constraint = prepared.policy, prepared.constraint
         scorer, params = self._scorer(prompt, params)
         if prompt.is_gap:
             check_gap(params, controller, scorer.scorer)
+        if params.seed is None:
+            params = params.model_copy(update={"seed": drawn_seed()})
         answers = Answers(self.predictors, self.catalog, prompt, scorer, params, prepared.asked)
         return ResolvedWriting(
             prompt,
             params,
             scorer,
             self.calibrations.of(answers),
+            self.calibrations.stopping(answers),
             self.predictor,
             writer,
             policy,
             constraint,
-            self.calibrations.stopping(answers),
             tuple({*recorded, *scorer.scorer.recorded}),
         )
 
@@ -208,10 +208,10 @@ class Resolver:
         """Return a request for the scores of given responses."""
         params = fitted(params, self.predictor.info, self.calibrations.named)
         scorer, params = self._scorer(prompt, params)
+        texts = self.texts(prompt, responses, params.block_length)
         are_ended = isinstance(responses[0], str) if finished is None else finished
         if are_ended:
             scorer = replace(scorer, end_id=self.prompts.end_id(prompt))
-        texts = self.texts(prompt, responses, params.block_length)
         is_finished = are_ended or all(map(_has_end, texts))
         answers = Answers(
             self.predictors, self.catalog, prompt, scorer, params, is_finished=is_finished
@@ -227,38 +227,37 @@ class Resolver:
             try:
                 texts.append(self.prompts.finished(prompt, response, block_length))
             except InputError as error:
-                if len(responses) == 1:
-                    raise
-                raise error.at(f"candidate {number}") from error
+                raise error if len(responses) == 1 else error.at(f"candidate {number}") from error
         return texts
 
     def check_scorer(self, name: str, scorer: Scorer) -> None:
         """Raise InputError, which names the scorer, unless the model that it asks is loaded."""
         if scorer.asks == "judge" and "judge" not in self.predictors:
-            problem = f"scorer {name!r} needs an auto-regressive judge"
-            raise InputError(f"{problem}; name one with --judge MODEL (judge=...)", "judge")
+            raise InputError(
+                f"scorer {name!r} needs an auto-regressive judge; name one with --judge MODEL "
+                "(judge=...)",
+                "judge",
+            )
         if scorer.asks == "target" and self.predictor.info.is_autoregressive:
-            problem = f"scorer {name!r} needs a diffusion language model"
-            reason = f"{self.predictor.info.name!r} is auto-regressive"
-            advice = "score with 'ar-perplexity', or use another model"
-            raise InputError(f"{problem}, and {reason}; {advice}", "scorer")
+            raise InputError(
+                f"scorer {name!r} needs a diffusion language model, and "
+                f"{self.predictor.info.name!r} is auto-regressive; score with 'ar-perplexity', "
+                "or use another model",
+                "scorer",
+            )
 
     def _scorer(self, prompt: GivenPrompt, params: P) -> tuple[SequenceScorer, P]:
+        """Return the scorer that params name, and the params with its selector."""
         scorer = self.catalog.scorer(params.scorer, params.scorer_settings)
         self.check_scorer(params.scorer, scorer)
         name = params.selector or scorer.default_selector
-        params = params.model_copy(update={"selector": name})
         selector = self.catalog.selector(name)
-        translation = self.prompts.translation(prompt)
         # The report costs a pass that what is known from the writing does not.
         is_reported = not scorer.needs_writing or "logprobs" in params.model_fields_set
-        reported = params.logprobs if is_reported else None
-        tokenizers = {role: predictor.tokenizer for role, predictor in self.predictors.items()}
-        explained = tokenizers if self.explains else None
-        bound = SequenceScorer(
-            scorer, selector, reported, translation, params.scorer, tokenizers=explained
-        )
-        return bound, params
+        top_logprobs = params.logprobs if is_reported else None
+        translation = self.prompts.translation(prompt)
+        bound = SequenceScorer(scorer, selector, top_logprobs, translation, params.scorer)
+        return bound, params.model_copy(update={"selector": name})
 
 
 def _has_end(sequence: TokenSequence) -> bool:

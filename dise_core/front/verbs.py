@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, TypeVar, cast, overload
 from dise_core.errors import InputError, shown
 from dise_core.front.outputs import RequestOutput, Usage
 from dise_core.front.planner import Planner
-from dise_core.front.resolving import Asked, Preparation
+from dise_core.front.resolving import Preparable, Preparation
 from dise_core.models.inputs import (
     PromptInput,
     check_choice,
@@ -28,7 +28,7 @@ T = TypeVar("T")
 A = TypeVar("A")
 B = TypeVar("B")
 
-Sampling = Asked | Sequence[Asked] | None
+Sampling = Preparable | Sequence[Preparable] | None
 """Settings for all prompts, or one for each; None for the defaults."""
 
 OnError = Literal["raise", "return"]
@@ -230,7 +230,7 @@ class Verbs(ABC):
 def request(
     planner: Planner,
     prompt: Prompt | Sequence[Message],
-    params: Asked | None,
+    params: Preparable | None,
     chat: bool | None,
     suffix: Prompt | None = None,
     tools: Sequence[FunctionTool] = (),

@@ -1,122 +1,138 @@
-"""What a scorer asked about a text and was answered, and what follows of each of its tokens."""
+"""What is known of how a score came about."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from operator import methodcaller
 
 import numpy as np
 
 from dise_core.arrays import Floats, Ids, Mask
 from dise_core.models.pieces import pieces
 from dise_core.models.tokenizer import Tokenizer
-from dise_core.plans.plan import Plan, started
 from dise_core.plans.reading import Read, Reading
-from dise_core.plans.readouts import TokenLogProbs
-from dise_core.scoring.score import Score
-from dise_core.scoring.scorer import Scorer, Selector
+from dise_core.plans.readouts import Candidates, Distribution, TokenLogProbs, TopLogProbs
+from dise_core.scoring.explanation import OWN, ExplainedRead
+from dise_core.scoring.score import Transcript
+from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.sequence import TokenSequence
-
-
-@dataclass(slots=True, eq=False)
-class Record:
-    """The Reads of one scorer, each with its batch, from 1, and its answer; `watched` fills it in.
-    text: as the scorer got it; score: what it made of the answers.
-    """
-
-    text: TokenSequence | None = None
-    score: Score | None = None
-    answers: list[tuple[int, Read, Reading]] = field(default_factory=list)
-
-
-def watched(plan: Plan[Score], text: TokenSequence, record: Record) -> Plan[Score]:
-    """Return a plan that yields the same Reads, is sent the same Readings, and returns the same."""
-    record.text, batch = text, 0
-    with started([plan]) as [running]:
-        while not running.is_done:
-            reads, batch = running.reads, batch + 1
-            try:
-                readings = yield reads
-            except Exception as error:
-                running.advance(methodcaller("throw", error))
-            else:
-                record.answers += [(batch, *pair) for pair in zip(reads, readings, strict=True)]
-                running.advance(methodcaller("send", readings))
-    record.score = running.result
-    return running.result
 
 
 @dataclass
 class Account:
-    """A score and all that is known of how it came about. text: as the scorer got it, [N]; given:
-    before an end token was added; tokenizers: of the models, "target" and possibly "judge".
+    """A score and all that is known of how it came about. bound: what scored it. response: the
+    text before its end was added. tokenizer: of the text.
     """
 
-    text: TokenSequence
-    score: Score
-    answers: list[tuple[int, Read, Reading]]
-    given: TokenSequence
-    scorer: Scorer
-    selector: Selector
-    tokenizers: Mapping[str, Tokenizer]
+    transcript: Transcript
+    bound: SequenceScorer
+    response: TokenSequence
+    tokenizer: Tokenizer
 
-    def asks_own(self, read: Read) -> bool:
+    @property
+    def text(self) -> TokenSequence:
+        """The text as the scorer got it, [N]."""
+        return self.transcript.text
+
+    @cached_property
+    def reads(self) -> tuple[ExplainedRead, ...]:
+        batches = enumerate(self.transcript.batches, start=1)
+        return tuple(self._read(number, *pair) for number, batch in batches for pair in batch)
+
+    def _read(self, batch: int, read: Read, reading: Reading) -> ExplainedRead:
+        logprobs = reading.logprobs if reading.logprobs.ndim == 1 else np.zeros(0)
+        return ExplainedRead(
+            batch,
+            read.predictor,
+            len(read.token_ids),
+            tuple(np.flatnonzero(read.token_ids == self.text.special.mask_id).tolist()),
+            self._asks(read),
+            tuple(read.positions.tolist()),
+            tuple(logprobs.tolist()),
+            int(reading.is_known.sum()),
+            read.shadow,
+            read.guidance is not None,
+        )
+
+    def _asks(self, read: Read) -> str:
+        match read.readout:
+            case TokenLogProbs(targets, among):
+                subject = OWN if self._is_own(read, targets) else "other tokens"
+                return subject + ", among those that the constraint allows" * (among is not None)
+            case Candidates():
+                return "the model's candidates"
+            case TopLogProbs(k):
+                return f"the {k} likeliest tokens"
+            case Distribution():
+                return "the whole distribution"
+
+    def _is_own(self, read: Read, targets: Ids) -> bool:
         """Return whether a Read asks for tokens of the text where they stand. It may hold masks,
         and more or fewer tokens at the end.
         """
         length = min(len(read.token_ids), len(self.text))
-        ids, own = read.token_ids[:length], self.text.ids[:length]
-        if not isinstance(read.readout, TokenLogProbs):
-            return False
-        if ((ids != own) & (ids != self.text.special.mask_id)).any():
-            return False
+        ids, own_ids = read.token_ids[:length], self.text.ids[:length]
         is_inside = read.positions < length
-        targets = read.readout.targets[is_inside]
-        return np.array_equal(targets, own[read.positions[is_inside]])
+        is_same = (ids == own_ids) | (ids == self.text.special.mask_id)
+        return bool(is_same.all()) and np.array_equal(
+            targets[is_inside], own_ids[read.positions[is_inside]]
+        )
 
     @cached_property
-    def told(self) -> dict[int, list[tuple[int, float]]]:
-        """By position the Reads, counted from 1, that asked for the text's token, and what each was
-        answered.
-        """
-        told: dict[int, list[tuple[int, float]]] = {}
-        for number, (_, read, reading) in enumerate(self.answers, start=1):
-            if self.asks_own(read):
-                pairs = zip(read.positions.tolist(), reading.logprobs.tolist(), strict=True)
-                for position, logprob in pairs:
-                    told.setdefault(position, []).append((number, logprob))
-        return told
+    def answers(self) -> dict[int, list[tuple[int, float]]]:
+        """By position, the Reads that asked for the text's token, from 1, and their answers."""
+        answers: dict[int, list[tuple[int, float]]] = {}
+        for number, read in enumerate(self.reads, start=1):
+            if read.asks.startswith(OWN):
+                for position, logprob in zip(read.positions, read.logprobs, strict=True):
+                    answers.setdefault(position, []).append((number, logprob))
+        return answers
 
     @cached_property
-    def once(self) -> Floats:
-        """The log-probability of each token that one Read asked for, else NaN, float64 [N]."""
-        once = np.full(len(self.text), np.nan)
-        for position, answers in self.told.items():
-            if len(answers) == 1 and position < len(once):
-                once[position] = answers[0][1]
-        return once
+    def logprobs(self) -> Floats:
+        """Each token's log-probability, the mean of its answers; NaN without one, [N]."""
+        logprobs = np.full(len(self.text), np.nan)
+        for position, pairs in self.answers.items():
+            if position < len(self.text):
+                logprobs[position] = sum(logprob for _, logprob in pairs) / len(pairs)
+        return logprobs
 
     @cached_property
-    def written(self) -> tuple[Floats, Ids]:
+    def writing(self) -> tuple[Floats, Ids]:
         """Each token's log-probability when it was written, NaN if given, and its step, else -1."""
         if (writing := self.text.own_writing()) is not None:
             return writing.logprobs.astype(np.float64), writing.steps
         return np.full(len(self.text), np.nan), np.full(len(self.text), -1)
 
     @cached_property
-    def names(self) -> list[str]:
-        """What each token adds to the text, or the name of a special token."""
-        tokenizer, ids = self.tokenizers[self.scorer.asks], self.text.ids
-        return [
-            piece
-            or ("" if tokenizer.decode(ids[at : at + 1]) else tokenizer.token_text(int(ids[at])))
-            for at, piece in enumerate(pieces(tokenizer, ids))
-        ]
+    def counting(self) -> Ids:
+        """The positions of the text that count."""
+        positions = self.transcript.score.positions
+        return positions[positions < len(self.text)]
 
     @cached_property
-    def forced(self) -> Mask:
+    def names(self) -> list[str]:
+        """What each token adds to the text, or the name of a special token."""
+        ids = self.text.ids
+        return [
+            piece
+            or ("" if self.tokenizer.decode(ids[[at]]) else self.tokenizer.token_text(int(ids[at])))
+            for at, piece in enumerate(pieces(self.tokenizer, ids))
+        ]
+
+    @property
+    def num_added(self) -> int:
+        """Tokens that were added to a response to end it."""
+        is_same_text = self.bound.scorer.asks == "target"
+        return len(self.text) - len(self.response) if is_same_text else 0
+
+    @property
+    def is_among_allowed(self) -> bool:
+        """Whether the score takes account of a constraint."""
+        return self.text.rule is not None and self.bound.scorer.is_among_allowed
+
+    @cached_property
+    def is_forced(self) -> Mask:
         """Which tokens the constraint forced, as far as the score takes account of it, [N]."""
-        forced = self.text.mask_of([])
-        if self.text.rule is not None and self.scorer.is_among_allowed:
-            forced[self.given.response_positions] = self.text.rule.is_forced(self.given.response)
-        return forced
+        is_forced, response = self.text.mask_of([]), self.response
+        if self.text.rule is not None and self.is_among_allowed:
+            is_forced[response.response_positions] = self.text.rule.is_forced(response.response)
+        return is_forced

@@ -3,39 +3,41 @@
 import inspect
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from dise_core.arrays import Floats
 from dise_core.models.tokenizer import Tokenizer
-from dise_core.plans.reading import Read, Reading
-from dise_core.plans.readouts import Candidates, Distribution, TokenLogProbs, TopLogProbs
-from dise_core.scoring.account import Account, Record
-from dise_core.scoring.explanation import OWN, ExplainedRead, ExplainedToken, Explanation
-from dise_core.scoring.formula import OF_NOTHING, formula, notes
-from dise_core.scoring.scorer import Scorer, Selector
+from dise_core.scoring.account import Account
+from dise_core.scoring.explanation import ExplainedToken, Explanation
+from dise_core.scoring.score import Transcript
+from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.sequence import TokenSequence
 
+OF_NOTHING = "no token is selected, so there is no score"
 
-def explained(
-    record: Record,
-    given: TokenSequence,
-    scorer: Scorer,
-    selector: Selector,
-    tokenizers: Mapping[str, Tokenizer],
+MADE: Mapping[str, Callable[[Floats], float]] = {"mean": np.mean, "sum": np.sum, "least": np.min}
+"""What a value may be of its tokens' log-probabilities. Which one it is, if any, is computed."""
+
+
+def explain(
+    transcripts: Sequence[Transcript],
+    bound: SequenceScorer,
+    response: TokenSequence,
+    tokenizer: Tokenizer,
 ) -> Explanation:
-    """Return the explanation of a recorded score. given: the text before its end was added;
-    tokenizers: of the models that scorers ask.
+    """Return the explanation of a score. transcripts: of its evaluation. response: the text before
+    its end was added. tokenizer: of the model that writes.
     """
-    about = sentence(inspect.getdoc(scorer) or "")
-    if record.text is None or record.score is None:
-        return Explanation(OF_NOTHING, about, (), (), ())
-    account = Account(
-        record.text, record.score, record.answers, given, scorer, selector, tokenizers
-    )
-    reads = tuple(_read(account, *answer) for answer in account.answers)
-    tokens = tuple(_tokens(account, reads))
-    return Explanation(formula(account), about, tuple(notes(account)), reads, tokens)
+    about = sentence(inspect.getdoc(bound.scorer) or "")
+    if not transcripts:
+        return Explanation(OF_NOTHING, about)
+    if bound.scorer.asks == "judge" and bound.translation is not None:
+        tokenizer = bound.translation.judge.tokenizer
+    account = Account(transcripts[0], bound, response, tokenizer)
+    notes, tokens = tuple(_notes(account)), tuple(_tokens(account))
+    return Explanation(_formula(account), about, notes, account.reads, tokens)
 
 
 def sentence(docstring: str) -> str:
@@ -44,51 +46,86 @@ def sentence(docstring: str) -> str:
     return re.split(r"(?<=\.) (?=[A-Z])", paragraph, maxsplit=1)[0]
 
 
-def _read(account: Account, batch: int, read: Read, reading: Reading) -> ExplainedRead:
-    logprobs = reading.logprobs if reading.logprobs.ndim == 1 else np.zeros(0)
-    masked = np.flatnonzero(read.token_ids == account.text.special.mask_id)
-    return ExplainedRead(
-        batch,
-        read.predictor,
-        len(read.token_ids),
-        tuple(masked.tolist()),
-        _asked(account, read),
-        tuple(read.positions.tolist()),
-        tuple(logprobs.tolist()),
-        int(reading.is_known.sum()),
-        read.shadow,
-        read.guidance is not None,
+def _formula(account: Account) -> str:
+    """Return how the value follows from the tokens that count; else what it is made of."""
+    score, value = account.transcript.score, account.transcript.score.value
+    if not score.num_positions:
+        return OF_NOTHING
+    parts = score.summands
+    if parts and _is_close(sum(part.weight * part.value for part in parts), value):
+        terms = (f"{part.weight:.4g} x {number_text(part.value)} ({part.name})" for part in parts)
+        return f"value = {' + '.join(terms)} = {number_text(value)}"
+    columns = {"": account.logprobs, ", each at its step": account.writing[0]}
+    for when, logprobs in columns.items():
+        for word, make in MADE.items():
+            if _is_close(make(logprobs[account.counting]), value):
+                tokens = _count(score.num_positions, "token")
+                subject = f"{word} of the log-probabilities of {tokens}{when}"
+                return f"value = {subject} = {number_text(value)}"
+    error = score.standard_error
+    estimate = "" if error is None else f" ± {error:.4f}, an estimate"
+    reads = _count(len(account.reads), "Read")
+    return f"value = {number_text(value)}{estimate}, computed by the scorer from {reads}"
+
+
+def _notes(account: Account) -> Iterator[str]:
+    """Yield sentences on the writing, on what is read after the text, and on the constraint."""
+    steps = account.writing[1]
+    num_steps = _count(len(np.unique(steps[steps >= 0])), "step")
+    yield (
+        "The text was given, so there is no record of how it was written."
+        if account.text.own_writing() is None
+        else f"The text was written in {num_steps}. `written` is each token's log-probability "
+        "at its own `step`, when other tokens were still masked."
     )
+    if account.reads:
+        yield _after(account)
+    if num_known := sum(read.num_known for read in account.reads):
+        yield (
+            f"{num_known} log-probabilit{'y' if num_known == 1 else 'ies'} came from the "
+            "passes that wrote the text and did not have to be computed again (`reused`)."
+        )
+    if account.text.rule is not None and account.is_among_allowed:
+        yield (
+            "Log-probabilities are among the tokens that the constraint allows. Where it allows "
+            "only one, that token's is 0."
+            if account.text.rule.is_told
+            else "The score leaves out the tokens that the constraint forced."
+        )
 
 
-def _asked(account: Account, read: Read) -> str:
-    match read.readout:
-        case TokenLogProbs(_, among):
-            asked = OWN if account.asks_own(read) else "other tokens"
-            return asked if among is None else f"{asked}, among those that the constraint allows"
-        case Candidates():
-            return "the model's candidates"
-        case TopLogProbs(k):
-            return f"the {k} likeliest tokens"
-        case Distribution():
-            return "the whole distribution"
+def _after(account: Account) -> str:
+    """Return a sentence on what the model reads after the response's text."""
+    text = account.text
+    if text.suffix_length:
+        suffix = _count(text.suffix_length, "token")
+        return f"The model also reads the suffix after the gap ({suffix}), which is never selected."
+    if account.num_added:
+        name = account.names[-1]
+        return f"The model also reads an end token after the text, {name}, which is never selected."
+    ends = text.prompt_length + np.flatnonzero(text.special.is_end(text.response))
+    if len(ends):
+        name, times = account.names[int(ends[0])], f" x{len(ends)}" if len(ends) > 1 else ""
+        return f"The text ends with {name}{times}, which the model also reads."
+    if max(read.num_tokens for read in account.reads) > len(text):
+        return "The scorer adds a token of its own after the text."
+    return "The model reads no end token after the text, so to the model the text may go on."
 
 
-def _tokens(account: Account, reads: Sequence[ExplainedRead]) -> Iterator[ExplainedToken]:
-    """Yield the tokens of the response and behind it, and others that were asked for or count."""
-    text, (written, steps) = account.text, account.written
-    counts, reasons = text.mask_of(_counted(account)), _reasons(account)
-    is_shown = counts | text.mask_of(slice(text.prompt_length, None))
-    asked = {position for read in reads for position in read.positions}
-    is_shown[[position for position in asked if position < len(text)]] = True
+def _tokens(account: Account) -> Iterator[ExplainedToken]:
+    """Yield the tokens from the response on, and others that were asked for or count."""
+    text, (written, steps), reasons = account.text, account.writing, _reasons(account)
+    counts, is_shown = text.mask_of(account.counting), text.mask_of(account.counting)
+    is_shown[text.prompt_length :] = True
+    positions = {position for read in account.reads for position in read.positions}
+    is_shown[[position for position in positions if position < len(text)]] = True
     for at in np.flatnonzero(is_shown).tolist():
-        told = account.told.get(at, [])
         yield ExplainedToken(
             at,
             int(text.ids[at]),
             account.names[at],
-            sum(logprob for _, logprob in told) / len(told) if told else None,
-            tuple(number for number, _ in told),
+            None if math.isnan(account.logprobs[at]) else float(account.logprobs[at]),
+            tuple(number for number, _ in account.answers.get(at, [])),
             None if math.isnan(written[at]) else float(written[at]),
             None if steps[at] < 0 else int(steps[at]),
             bool(counts[at]),
@@ -96,31 +133,36 @@ def _tokens(account: Account, reads: Sequence[ExplainedRead]) -> Iterator[Explai
         )
 
 
-def _counted(account: Account) -> list[int]:
-    """Return the positions of the text that count."""
-    return [at for at in account.score.positions.tolist() if at < len(account.text)]
-
-
 def _reasons(account: Account) -> list[str]:
-    """Say of each token why it counts, or why it does not."""
-    text, is_end = account.text, account.text.special.is_end(account.text.ids)
-    reasons = ["end token, not selected" if end else "not selected" for end in is_end.tolist()]
-    for at in account.told:
-        if at < len(text):
-            reasons[at] = "read, not selected"
-    num_after = text.suffix_length
-    if account.scorer.asks == "target":
-        num_after += len(text) - len(account.given)
-        for at in np.flatnonzero(account.selector.select(account.given)).tolist():
+    """Return why each token counts, or why it does not."""
+    text, is_forced = account.text, account.is_forced
+    is_end = text.special.is_end(text.ids)
+    reasons = ["end token, not selected" if end else "not selected" for end in is_end]
+    for at in account.answers.keys() & set(range(len(text))):
+        reasons[at] = "read, not selected"
+    if account.bound.scorer.asks == "target":
+        for at in np.flatnonzero(account.bound.selector.select(account.response)).tolist():
             reasons[at] = (
                 "left out: forced by the constraint"
-                if account.forced[at]
+                if is_forced[at]
                 else "selected, but the scorer does not count it"
             )
-    for at in range(len(text) - num_after, len(text)):
+    for at in range(len(text) - text.suffix_length - account.num_added, len(text)):
         reasons[at] = "after the response, never selected"
-    for at in _counted(account):
-        is_zero = 0 in (account.once[at], account.written[0][at])
-        is_forced = account.forced[at] and is_zero
-        reasons[at] = "selected; 0: forced by the constraint" if is_forced else "selected"
+    for at in account.counting.tolist():
+        is_zero = is_forced[at] and 0 in (account.logprobs[at], account.writing[0][at])
+        reasons[at] = "selected; 0: forced by the constraint" if is_zero else "selected"
     return reasons
+
+
+def number_text(number: float) -> str:
+    """Return a number with four decimals, or with one digit where those would be noughts."""
+    return f"{number:.0e}" if 0 < abs(number) < 5e-5 else f"{number:.4f}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number != 1 else ''}"
+
+
+def _is_close(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)

@@ -13,8 +13,8 @@ class ExplainedRead:
     """One Read of a scorer and its answer. `batch`: from 1, Reads of one batch were asked together.
     `model`: "target" or "judge". `num_tokens`: of the text that was read; `masked`: the positions
     of its masks. `asks`: for what at its `positions`. `logprobs`: the answer, in nats, one for each
-    position; empty for a Read of whole distributions. `num_known`: how many of them the passes that
-    wrote the text had told already; the others were computed now.
+    position; empty for a Read of whole distributions. `num_known`: how many of them were known from
+    the passes that wrote the text; the others were computed now.
     """
 
     batch: int
@@ -28,18 +28,14 @@ class ExplainedRead:
     is_shadow: bool = False
     is_guided: bool = False
 
-    def to_dict(self) -> Record:
-        """Return the JSON form; -inf becomes null."""
-        return {**asdict(self), "logprobs": list(map(json_number, self.logprobs))}
-
 
 @dataclass(frozen=True, slots=True)
 class ExplainedToken:
     """One token of a scored text. `text`: what it adds to the text, or the name of a special token.
-    `logprob`: what the scorer was told of it, in nats, the mean where several of its `reads`, which
-    count from 1, asked; None where none did. `written`, `step`: its log-probability when it was
-    written, and the denoising step; None for a given token. `counts`: whether the score is about
-    it; `why`, or why not.
+    `logprob`: what the model answered about it, in nats, the mean where several of the `reads`,
+    which count from 1, asked; None where none did. `written`, `step`: its log-probability when it
+    was written, and the denoising step; None for a given token. `counts`: whether the score is
+    about it; `why`, or why not.
     """
 
     position: int
@@ -52,11 +48,6 @@ class ExplainedToken:
     counts: bool
     why: str
 
-    def to_dict(self) -> Record:
-        """Return the JSON form; -inf becomes null."""
-        numbers = {name: json_number(getattr(self, name)) for name in ("logprob", "written")}
-        return {**asdict(self), **numbers}
-
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
@@ -67,16 +58,15 @@ class Explanation:
 
     formula: str
     about: str
-    notes: tuple[str, ...]
-    reads: tuple[ExplainedRead, ...]
-    tokens: tuple[ExplainedToken, ...]
+    notes: tuple[str, ...] = ()
+    reads: tuple[ExplainedRead, ...] = ()
+    tokens: tuple[ExplainedToken, ...] = ()
 
     def to_dict(self) -> Record:
-        """Return the JSON form."""
-        return {
-            "formula": self.formula,
-            "about": self.about,
-            "notes": list(self.notes),
-            "reads": [read.to_dict() for read in self.reads],
-            "tokens": [token.to_dict() for token in self.tokens],
-        }
+        """Return the JSON form; -inf becomes null."""
+        record = asdict(self)
+        for read in record["reads"]:
+            read["logprobs"] = list(map(json_number, read["logprobs"]))
+        for token in record["tokens"]:
+            token |= {name: json_number(token[name]) for name in ("logprob", "written")}
+        return record | {name: list(record[name]) for name in ("notes", "reads", "tokens")}

@@ -1,6 +1,6 @@
 """What the passes over one response leave for later ones, and how a scorer profits from it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import methodcaller
 from typing import ClassVar, TypeGuard, TypeVar
 
@@ -62,10 +62,15 @@ def remembering(plan: Plan[T], memory: Memory) -> Plan[T]:
     """Return a plan with the same result that asks only for what is not known."""
     if not memory.knows_tokens:
         return (yield from plan)
+    return (yield from answered(plan, lambda reads: _readings(reads, memory)))
+
+
+def answered(plan: Plan[T], answer: Callable[[Sequence[Read]], Plan[Sequence[Reading]]]) -> Plan[T]:
+    """Return the plan whose Reads are answered by other plans; their errors are thrown into it."""
     with started([plan]) as [running]:
         while not running.is_done:
             try:
-                readings = yield from _readings(running.reads, memory)
+                readings = yield from answer(running.reads)
             except Exception as error:
                 running.advance(methodcaller("throw", error))
             else:
@@ -73,7 +78,7 @@ def remembering(plan: Plan[T], memory: Memory) -> Plan[T]:
     return running.result
 
 
-def _readings(reads: Sequence[Read], memory: Memory) -> Plan[list[Reading]]:
+def _readings(reads: Sequence[Read], memory: Memory) -> Plan[Sequence[Reading]]:
     known = [_known(read, memory) for read in reads]
     pairs = list(zip(reads, known, strict=True))
     missing = [(read, values) for read, values in pairs if not _is_whole(values)]

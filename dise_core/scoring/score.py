@@ -1,14 +1,16 @@
 """Scores, and the report on every token."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
 from dise_core.arrays import Ids, LogProbs
+from dise_core.plans.reading import Read, Reading
 from dise_core.records import json_number
-from dise_core.scoring.explanation import Explanation
+from dise_core.sequence import TokenSequence
 
 Under = Literal["among allowed tokens", "forced tokens left out"]
 """How a score takes account of a constraint."""
@@ -116,9 +118,22 @@ class TokenReport:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Transcript:
+    """What a scorer read and was answered about one text, batch by batch, and the score that it
+    made of that. text: as the scorer got it.
+    """
+
+    text: TokenSequence
+    score: Score
+    batches: Sequence[Sequence[tuple[Read, Reading]]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
-    """A text's score and, if asked for, the report on its response's tokens, and why it is so."""
+    """A text's score and, if asked for, the report on its response's tokens, and what the scorer
+    was answered: one transcript, or none where nothing was there to be scored.
+    """
 
     score: Score
     tokens: TokenReport | None = None
-    explanation: Explanation | None = None
+    transcripts: Sequence[Transcript] | None = None

@@ -1,6 +1,6 @@
 """A scorer bound to its selector, with a report on every response token where it is wanted."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,16 +10,13 @@ from pydantic import SerializeAsAny
 from dise_core.arrays import Ids, Mask
 from dise_core.errors import InputError
 from dise_core.models.prompts import Translation
-from dise_core.models.tokenizer import Tokenizer
 from dise_core.plans.plan import Plan, gather
-from dise_core.plans.reading import Read
+from dise_core.plans.reading import Read, Reading
 from dise_core.plans.readouts import TokenLogProbs, TopLogProbs
-from dise_core.scoring.account import Record, watched
 from dise_core.scoring.checks import checked_score
-from dise_core.scoring.explaining import explained
-from dise_core.scoring.memory import Memory, remembering
+from dise_core.scoring.memory import Memory, answered, remembering
 from dise_core.scoring.restricted import Unforced, among_allowed
-from dise_core.scoring.score import Evaluation, Score, TokenReport, Under
+from dise_core.scoring.score import Evaluation, Score, TokenReport, Transcript, Under
 from dise_core.scoring.scorer import Scorer, Selector
 from dise_core.sequence import TokenSequence
 
@@ -30,8 +27,7 @@ class SequenceScorer:
     report per position; None makes no report. `translation`: how the judge reads the texts. `name`:
     the scorer's in error messages. `memory`: what is known of the response from writing it.
     `end_id`: the end token that follows a text, read with it and never selected; None for texts
-    that are whole or go on. `tokenizers`: by the models that scorers ask, for the explanations of
-    evaluations; None: nothing is explained.
+    that are whole or go on. `explains`: whether evaluations have a transcript.
     """
 
     scorer: Scorer
@@ -41,7 +37,7 @@ class SequenceScorer:
     name: str = "this scorer"
     memory: Memory = field(default_factory=Memory)
     end_id: int | None = None
-    tokenizers: Mapping[str, Tokenizer] | None = None
+    explains: bool = False
 
     def score(self, sequence: TokenSequence) -> Plan[Score]:
         """Return a plan of the score of a finished text. A judge scores the whole response in its
@@ -50,7 +46,9 @@ class SequenceScorer:
         """
         return (yield from remembering(self._score(sequence), self.memory))
 
-    def _score(self, sequence: TokenSequence, record: Record | None = None) -> Plan[Score]:
+    def _score(
+        self, sequence: TokenSequence, transcripts: list[Transcript] | None = None
+    ) -> Plan[Score]:
         if self.scorer.needs_writing and sequence.own_writing() is None:
             problem = f"{self.name} reads how a text was written, and a given text has no record"
             advice = "for given ones 'duel', which replays the writing, or 'interleaved'"
@@ -61,7 +59,7 @@ class SequenceScorer:
             selector = self.selector
             if end_id is not None:
                 selector = Before(inner=selector, length=len(sequence))
-            return (yield from self._by_target(sequence.ended(end_id), selector, record))
+            return (yield from self._by_target(sequence.ended(end_id), selector, transcripts))
         text = self._judged_positions(sequence)
         if len(text) == 0:
             return Score.of_nothing()
@@ -69,31 +67,31 @@ class SequenceScorer:
             message = "no model 'judge' is loaded that could read the text in its own tokens"
             raise InputError(message, "judge")
         judged = self.translation.of(sequence)
-        score = yield from self._asked(judged, WholeResponse(), record)
+        score = yield from self._asked(judged, WholeResponse(), transcripts)
         return replace(score, positions=text) if score.num_positions else score
 
     def _asked(
         self,
         text: TokenSequence,
         selector: Selector,
-        record: Record | None,
+        transcripts: list[Transcript] | None,
         is_among_allowed: bool = False,
     ) -> Plan[Score]:
         plan = self.scorer.score(text, selector)
         if is_among_allowed:
             plan = among_allowed(plan, text)
-        if record is not None:
-            plan = watched(plan, text, record)
+        if transcripts is not None:
+            plan = _transcribed(plan, text, transcripts)
         return checked_score("scorer", self.scorer, (yield from plan))
 
     def _by_target(
-        self, text: TokenSequence, selector: Selector, record: Record | None
+        self, text: TokenSequence, selector: Selector, transcripts: list[Transcript] | None
     ) -> Plan[Score]:
         if text.rule is None or not self.scorer.is_among_allowed:
-            return (yield from self._asked(text, selector, record))
+            return (yield from self._asked(text, selector, transcripts))
         if not text.rule.is_told:
             selector = Unforced(inner=selector)
-        score = yield from self._asked(text, selector, record, is_among_allowed=True)
+        score = yield from self._asked(text, selector, transcripts, is_among_allowed=True)
         under: Under = "among allowed tokens" if text.rule.is_told else "forced tokens left out"
         return replace(score, under=under)
 
@@ -109,17 +107,29 @@ class SequenceScorer:
         """Return a plan of the score and, unless top_logprobs is None, of the report on all tokens.
         It shares the scorer's row, or costs a pass. Raises what `score` raises.
         """
-        record = None if self.tokenizers is None else Record()
-        plans: list[Plan[Any]] = [self._score(sequence, record)]
+        transcripts: list[Transcript] | None = [] if self.explains else None
+        plans: list[Plan[Any]] = [self._score(sequence, transcripts)]
         if self.top_logprobs is not None:
             whole = sequence.ended(self.end_id)
             plans.append(regenerate(sequence, self.top_logprobs, whole.ids))
-        score, *tokens = yield from remembering(gather(*plans), self.memory)
-        evaluation = Evaluation(score, *tokens)
-        if record is None or self.tokenizers is None:
-            return evaluation
-        explanation = explained(record, sequence, self.scorer, self.selector, self.tokenizers)
-        return replace(evaluation, explanation=explanation)
+        score, *reports = yield from remembering(gather(*plans), self.memory)
+        return Evaluation(score, reports[0] if reports else None, transcripts)
+
+
+def _transcribed(
+    plan: Plan[Score], text: TokenSequence, transcripts: list[Transcript]
+) -> Plan[Score]:
+    """Return the plan, which leaves a transcript of its Reads and their answers."""
+    batches: list[list[tuple[Read, Reading]]] = []
+
+    def answer(reads: Sequence[Read]) -> Plan[Sequence[Reading]]:
+        readings = yield reads
+        batches.append(list(zip(reads, readings, strict=True)))
+        return readings
+
+    score = yield from answered(plan, answer)
+    transcripts.append(Transcript(text, score, batches))
+    return score
 
 
 class WholeResponse(Selector):

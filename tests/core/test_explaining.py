@@ -290,6 +290,6 @@ def test_the_async_entry_point_explains_too() -> None:
 def test_an_error_of_a_pass_reaches_the_scorer_as_ever() -> None:
     llm = LLM(Failing(), catalog=catalog())
     output = given("odd", llm, logprobs=None)
-    assert explanation_of(output).formula == "nothing is selected, so there is no score"
+    assert explanation_of(output).formula == "no token is selected, so there is no score"
     with pytest.raises(PlanError, match="no pass"):
         given("dise", llm)
