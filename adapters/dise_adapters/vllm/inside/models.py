@@ -12,7 +12,6 @@ from vllm.model_executor.models.utils import AutoWeightsLoader, WeightsMapper
 
 from dise_adapters.families.family import Family
 from dise_adapters.vllm.families import MODELS
-from dise_adapters.vllm.inside.eager import spare_memory
 from dise_adapters.vllm.inside.pooler import ReadingPooler
 
 
@@ -24,7 +23,6 @@ def model_class(family: Family, architecture: str, module: str) -> type[nn.Modul
 
     def init(self: Any, *, vllm_config: VllmConfig, prefix: str = "") -> None:
         base.__init__(self, vllm_config=vllm_config, prefix=prefix)
-        spare_memory(self.model, vllm_config)
         self.pooler = ReadingPooler(self, family.answers_for)
 
     def load_weights(self: Any, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
