@@ -26,6 +26,7 @@ from dise_decide import (
     ChoiceQuestion,
     DecisionCalibration,
     DecisionParams,
+    Diagnostics,
     PredicateQuestion,
     Question,
     ScoreQuestion,
@@ -119,7 +120,7 @@ def test_the_promised_risk_is_broken_in_at_most_5_of_100_resamplings() -> None:
     random, num_broken, num_made = np.random.default_rng(3), 0, 0
     _, pool = drawn(random, 20_000, 3, 8)
     risk = 1 - softmax(pool / 2).max(axis=1)
-    for _ in range(1000):
+    for _ in range(500):
         mine, kept = drawn(random, 300, 3, 8)[0].split(0.5)
         map_ = fitting.temperature(mine)
         with suppress(InputError):
@@ -127,8 +128,8 @@ def test_the_promised_risk_is_broken_in_at_most_5_of_100_resamplings() -> None:
             above = softmax(pool / map_.temperature).max(axis=1) >= found.score
             num_broken += bool(above.any()) and float(risk[above].mean()) > 0.1
             num_made += 1
-    assert num_made > 200, "what answers nothing promises nothing"
-    assert num_broken <= 50
+    assert num_made > 100, "what answers nothing promises nothing"
+    assert num_broken <= 25
 
 
 @pytest.mark.parametrize(("coverage", "count"), [(0.9, 9), (0.8, 50), (0.95, 40)])
@@ -167,16 +168,9 @@ def fit_of(question: Question | None, **more: Any) -> maps.QuestionFit:
 
 
 def file_of(model: str = "countdown", **more: Any) -> DecisionCalibration:
-    cloze = DecisionParams(layout="cloze")
-    fields = {
-        "names": {},
-        "types": {},
-        "fingerprint": None,
-        "source": "x",
-        "params": cloze,
-        "chat": True,
-    }
-    return DecisionCalibration(**({"model": model} | fields | more))
+    fields = {"names": {}, "types": {}, "fingerprint": None, "source": "x", "chat": True}
+    fields |= {"model": model, "params": DecisionParams(layout="cloze")}
+    return DecisionCalibration(**(fields | more))
 
 
 PROBLEM = "83,18,75 -> 10"
@@ -209,7 +203,7 @@ def test_answers_are_those_of_the_map(llm: LLM) -> None:
     signs, levels = found.answers
     assert signs.type == "choice"
     assert levels.type == "score"
-    assert [each.probability for each in signs.probabilities] == pytest.approx(expected, abs=1e-6)
+    assert signs.shares == pytest.approx(expected, abs=1e-6)
     assert signs.confidence == pytest.approx(expected.max() / 2, abs=1e-6)
     assert (signs.abstained, signs.answer_set) == (True, None)
     assert signs.diagnostics.logprobs == pytest.approx(logprobs[0], abs=1e-5)
@@ -222,7 +216,7 @@ def test_answers_are_those_of_the_map(llm: LLM) -> None:
     first, second = 1 / (1 + np.exp(-(odds / 2 + [0.2, -0.2])))
     second = min(first, second)
     mine = np.array([1 - first, first - second, second])
-    assert [each.probability for each in levels.probabilities] == pytest.approx(mine, abs=1e-6)
+    assert levels.shares == pytest.approx(mine, abs=1e-6)
     assert levels.answer_set is not None
     inside = np.flatnonzero(mine >= 0.25)
     assert levels.answer_set.values == tuple(range(inside[0], inside[-1] + 1))
@@ -236,16 +230,13 @@ def test_answers_are_those_of_the_map(llm: LLM) -> None:
 
 def test_a_set_of_levels_has_no_gap() -> None:
     fit = fit_of(None, sets={"coverage": 0.9, "num_labels": 99, "least": 0.3})
-    found = fit.calibrated(LEVELS, Finding([0.45, 0.1, 0.45], 0.5, diagnostics()))
+    behind = {"label_mass": 1.0, "argmax_is_label": True, "logprobs": (-1.0, -1.0, -1.0)}
+    behind |= {"reading": "menu", "passes": 1, "confidence": "top"}
+    found = fit.calibrated(
+        LEVELS, Finding([0.45, 0.1, 0.45], 0.5, Diagnostics.model_validate(behind))
+    )
     assert found.answer_set is not None
     assert found.answer_set.values == (0, 1, 2)
-
-
-def diagnostics() -> Any:
-    from dise_decide import Diagnostics
-
-    told = {"label_mass": 1.0, "argmax_is_label": True, "logprobs": (-1.0, -1.0, -1.0)}
-    return Diagnostics(**told, reading="menu", passes=1, confidence="top")
 
 
 @pytest.mark.parametrize(

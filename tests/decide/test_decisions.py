@@ -93,19 +93,13 @@ Answer each question with one of its answers, one line for each.
 LABELS = [("yes", "no"), ("calm", "angry", "true"), ("low", "mid", "high")]
 
 
-def probabilities(answer: PredicateAnswer | ChoiceAnswer | ScoreAnswer) -> list[float]:
-    if isinstance(answer, PredicateAnswer):
-        return [answer.probability, 1 - answer.probability]
-    return [each.probability for each in answer.probabilities]
-
-
 def test_questions_in_one_text_have_the_probabilities_of_a_naive_softmax() -> None:
     predictor = AsciiPredictor()
     decided = LLM(predictor).decide("You won!", [SPAM, TONE, URGENCY], JOINT)
     assert decided.is_joint
     for slot, (answer, labels) in enumerate(zip(decided.answers, LABELS, strict=True)):
         expected, mass, is_label = naive(predictor, JOINT_TEXT, slot, labels)
-        assert probabilities(answer) == pytest.approx(expected, abs=1e-5)
+        assert answer.shares == pytest.approx(expected, abs=1e-5)
         assert answer.diagnostics.label_mass == pytest.approx(mass, abs=1e-6)
         assert answer.diagnostics.argmax_is_label == is_label
     assert decided.usage.prompt_tokens == len(JOINT_TEXT.replace("#", ""))
@@ -122,7 +116,7 @@ def test_questions_in_texts_of_their_own_do_too() -> None:
     ]
     for text, answer, labels in zip(texts, decided.answers, LABELS, strict=False):
         expected, _, _ = naive(predictor, text, 0, labels)
-        assert probabilities(answer) == pytest.approx(expected, abs=1e-5)
+        assert answer.shares == pytest.approx(expected, abs=1e-5)
     assert not decided.is_joint
     assert decided.usage.nfe == 2
 
@@ -133,11 +127,11 @@ def test_an_answer_is_the_likeliest_choice_and_the_mean_level() -> None:
     assert isinstance(spam, PredicateAnswer)
     assert isinstance(tone, ChoiceAnswer)
     assert isinstance(urgency, ScoreAnswer)
-    shares = probabilities(tone)
+    shares = tone.shares
     assert tone.choice == ["calm", "angry", True][int(np.argmax(shares))]
     assert [each.value for each in tone.probabilities] == ["calm", "angry", True]
     assert tone.confidence == pytest.approx(max(shares) * tone.diagnostics.label_mass)
-    levels = probabilities(urgency)
+    levels = urgency.shares
     assert urgency.score == pytest.approx(levels[1] + 2 * levels[2])
     assert [(each.value, each.label) for each in urgency.probabilities] == [
         (0, "low"), (1, "mid"), (2, "high"),
@@ -156,9 +150,9 @@ def test_a_conversation_ends_with_the_questions() -> None:
     for text, messages in cases.items():
         decided = llm.decide(messages, [SPAM])
         expected, _, _ = naive(predictor, text, 0, LABELS[0])
-        assert probabilities(decided.answers[0]) == pytest.approx(expected, abs=1e-5)
+        assert decided.answers[0].shares == pytest.approx(expected, abs=1e-5)
     decided = llm.decide("hi", [SPAM], chat=True)
-    assert probabilities(decided.answers[0]) == probabilities(llm.decide([user], [SPAM]).answers[0])
+    assert decided.answers[0].shares == llm.decide([user], [SPAM]).answers[0].shares
 
 
 def test_a_cloze_adds_nothing_to_the_text() -> None:
@@ -169,7 +163,7 @@ def test_a_cloze_adds_nothing_to_the_text() -> None:
     text = "Hm. The sky is ####. Wet: ####"
     for slot, labels in enumerate([("blue", "red"), ("ja", "nein")]):
         expected, _, _ = naive(predictor, text, slot, labels)
-        assert probabilities(decided.answers[slot]) == pytest.approx(expected, abs=1e-5)
+        assert decided.answers[slot].shares == pytest.approx(expected, abs=1e-5)
 
 
 def test_several_inputs_and_callers_share_batches() -> None:
@@ -178,16 +172,14 @@ def test_several_inputs_and_callers_share_batches() -> None:
     decided = LLM(predictor).decide(texts, [SPAM, TONE])
     assert len(predictor.batches) == 1
     alone = [LLM(AsciiPredictor()).decide(text, [SPAM, TONE]) for text in texts]
-    assert [[probabilities(answer) for answer in each.answers] for each in decided] == [
-        [probabilities(answer) for answer in each.answers] for each in alone
-    ]
+    assert [output.answers for output in decided] == [output.answers for output in alone]
 
     async def ask() -> list[object]:
         async with AsyncLLM(AsciiPredictor()) as llm:
-            each = await asyncio.gather(*(llm.decide(text, [SPAM, TONE]) for text in texts))
-            return [probabilities(answer) for one in each for answer in one.answers]
+            outputs = await asyncio.gather(*(llm.decide(text, [SPAM, TONE]) for text in texts))
+            return [output.answers for output in outputs]
 
-    assert asyncio.run(ask()) == [probabilities(a) for each in alone for a in each.answers]
+    assert asyncio.run(ask()) == [output.answers for output in alone]
 
 
 def naive_in_blocks(
@@ -221,7 +213,7 @@ def test_blocks_read_a_labels_earlier_tokens_never_their_masks(before: str) -> N
     question = ChoiceQuestion(instructions=before[1:], choices=labels)
     decided = LLM(predictor).decide(before[0], [question], CLOZE)
     expected = naive_in_blocks(predictor, before, 3, labels, 4)
-    assert probabilities(decided.answers[0]) == pytest.approx(expected, abs=1e-5)
+    assert decided.answers[0].shares == pytest.approx(expected, abs=1e-5)
     across = sum(len(before) // 4 != (len(before) + len(label) - 1) // 4 for label in labels)
     assert decided.usage.nfe == across + (across < len(labels))
     assert len(predictor.batches) == 1
@@ -318,7 +310,7 @@ def test_labels_without_any_probability_are_alike_and_say_so() -> None:
     question = ChoiceQuestion(instructions="c", choices=["a", "b"])
     [answer] = LLM(Impossible()).decide("a", [question], CLOZE).answers
     assert isinstance(answer, ChoiceAnswer)
-    assert probabilities(answer) == [0.5, 0.5]
+    assert answer.shares == [0.5, 0.5]
     assert (answer.confidence, answer.diagnostics.label_mass) == (0, 0)
     assert answer.diagnostics.logprobs == (None, None)
 
@@ -439,34 +431,29 @@ def test_the_same_labels_are_not_tokenized_again(monkeypatch: pytest.MonkeyPatch
     seen.clear()
     again = llm.decide("It rains.", [sky.model_copy(), SPAM], CLOZE)
     assert set(seen) == {"It rains.", " Sky: ", "Is it spam?"}
-    assert [probabilities(a) for a in again.answers] == [probabilities(a) for a in first.answers]
+    assert [a.shares for a in again.answers] == [a.shares for a in first.answers]
     other = sky.model_copy(update={"choices": (Choice(value="grey"), Choice(value="red"))})
     [answer] = llm.decide("It rains.", [other], CLOZE).answers
     expected, _, _ = naive(predictor, "It rains. Sky: ####", 0, ["grey", "red"])
-    assert probabilities(answer) == pytest.approx(expected, abs=1e-5)
+    assert answer.shares == pytest.approx(expected, abs=1e-5)
 
 
 def test_an_answer_does_not_depend_on_the_order_in_which_options_are_given() -> None:
     llm, labels = LLM(AsciiPredictor()), ["calm", "angry", "true"]
-    for params in (
-        DecisionParams(),
-        DecisionParams(reading="each"),
-        DecisionParams(orders="cyclic"),
-    ):
+    options: list[dict[str, Any]] = [{}, {"reading": "each"}, {"orders": "cyclic"}]
+    for params in (DecisionParams(**option) for option in options):
         forth, back = (
             llm.decide("You won!", [ChoiceQuestion(instructions="Q", choices=given)], params)
             for given in (labels, labels[::-1])
         )
-        assert probabilities(forth.answers[0]) == pytest.approx(
-            probabilities(back.answers[0])[::-1]
-        )
+        assert forth.answers[0].shares == pytest.approx(back.answers[0].shares[::-1])
     up, down = (
         llm.decide(
             "a", [ScoreQuestion(instructions="Q", levels=levels)], DecisionParams(orders="cyclic")
         )
         for levels in (labels, labels[::-1])
     )
-    assert probabilities(up.answers[0]) == pytest.approx(probabilities(down.answers[0])[::-1])
+    assert up.answers[0].shares == pytest.approx(down.answers[0].shares[::-1])
 
 
 def test_options_that_show_the_same_text_share_what_it_has() -> None:
@@ -481,8 +468,8 @@ def test_options_that_show_the_same_text_share_what_it_has() -> None:
             )
             for given in ([red, "blue"], [red, again, "blue"])
         )
-        whole, blue = probabilities(one.answers[0])
-        assert probabilities(two.answers[0]) == pytest.approx([whole / 2, whole / 2, blue])
+        whole, blue = one.answers[0].shares
+        assert two.answers[0].shares == pytest.approx([whole / 2, whole / 2, blue])
         assert one.usage.nfe == two.usage.nfe
 
 
@@ -508,7 +495,7 @@ def test_yes_and_no_are_asked_alike_whatever_the_type_of_the_question() -> None:
     decided = LLM(AsciiPredictor()).decide(
         "a", [spam, choice, score], DecisionParams(reading="each-negated")
     )
-    first, second, third = map(probabilities, decided.answers)
+    first, second, third = (answer.shares for answer in decided.answers)
     for other in (second, third):
         assert first == pytest.approx(other[::-1])
 
@@ -520,7 +507,7 @@ def test_each_definition_of_confidence() -> None:
         assert isinstance(answer, ScoreAnswer)
         assert answer.diagnostics.confidence == confidence
         naive[confidence] = answer.confidence
-    low, middle, top = sorted(probabilities(answer))
+    low, middle, top = sorted(answer.shares)
     entropy = -sum(p * math.log(p) for p in (low, middle, top))
     assert naive == {
         "label-mass": pytest.approx(top * answer.diagnostics.label_mass),

@@ -61,7 +61,7 @@ def softmax(means: Sequence[float]) -> list[float]:
 
 
 def found(decided: DecisionOutput) -> list[list[float]]:
-    return [[each.probability for each in answer.probabilities] for answer in decided.answers]  # type: ignore[union-attr]
+    return [answer.shares for answer in decided.answers]
 
 
 @pytest.mark.parametrize("is_joint", [True, False])
@@ -150,23 +150,17 @@ TEXTS["menu", "cyclic"] = [
         for order in ("green, x, b", "x, b, green")
     ),
 ]
-TEXTS["each", "cyclic"] = [
-    (text.replace("yes, no", order), labels)
-    for text, labels in TEXTS["each", 1]
-    for order in ("yes, no", "no, yes")
-]
 TEXTS["each-negated", 1] = [
     *TEXTS["each", 1],
     *((text.replace("correct?", "wrong?"), {"yes": "", "no": labels["yes"]})
       for text, labels in TEXTS["each", 1]),
 ]  # fmt: skip
-
-
-TEXTS["each-negated", "cyclic"] = [
-    (text.replace("yes, no", order), labels)
-    for text, labels in TEXTS["each-negated", 1]
-    for order in ("yes, no", "no, yes")
-]
+for way in ("each", "each-negated"):
+    TEXTS[way, "cyclic"] = [
+        (text.replace("yes, no", order), labels)
+        for text, labels in TEXTS[way, 1]
+        for order in ("yes, no", "no, yes")
+    ]
 
 
 @pytest.mark.parametrize("is_judge", [False, True])

@@ -1,7 +1,5 @@
 """What attention in blocks promises: a finished block is finished."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +9,6 @@ from dise_core import (
     BlockCausal,
     Distribution,
     Read,
-    Reading,
     Scorer,
     Selector,
     TokenLogProbs,
@@ -28,6 +25,7 @@ from dise_strategies.scorers.interleaved import InterleavedRegeneration
 from dise_strategies.scorers.monte_carlo import MonteCarlo, StratifiedMonteCarlo
 from dise_strategies.scorers.shadow import Shadow
 from tests.laws.generators import token_ids
+from tests.recorded import Recorded
 from tests.reference_blocks import two_streams
 
 scorers = st.sampled_from([DiSE(), InterleavedRegeneration(k=2), Shadow()])
@@ -159,22 +157,17 @@ def test_a_scorer_masks_nothing_before_the_block_that_it_reads(
     toy = ToyPredictor(attention=BlockCausal(length))
     text = TokenSequence.of(ids[:2], ids[2:], SPECIAL, length, origin="text")
     stop = data.draw(st.integers(3, len(ids)))
-    asked: list[Read] = []
-
-    def read(reads: Sequence[Read]) -> list[Reading]:
-        asked.extend(reads)
-        return toy.read(reads)
-
-    drive(scorer.score(text, Block(length=len(ids), stop=stop)), read)
-    assert asked
-    for each, reading in zip(asked, toy.read(asked), strict=True):
-        for index, position in enumerate(each.positions):
+    asked = Recorded(toy.read)
+    drive(scorer.score(text, Block(length=len(ids), stop=stop)), asked)
+    assert asked.reads
+    for read, reading in zip(asked.reads, toy.read(asked.reads), strict=True):
+        for index, position in enumerate(read.positions):
             start = position - position % length
             border = start + length
             # A shadow is seen by none, so masking the token in place asks the same of one layer.
-            masked = each.token_ids.copy()
+            masked = read.token_ids.copy()
             masked[position] = MASK
-            ended = np.append(text.ids[:start], (masked if each.shadow else each.token_ids)[start:])
+            ended = np.append(text.ids[:start], (masked if read.shadow else read.token_ids)[start:])
             ended = np.append(ended, np.full(-len(ended) % length, END))[:border]
             logits = toy.logits(ended)[position]
             expected = logits[text.ids[position]] - np.logaddexp.reduce(logits)

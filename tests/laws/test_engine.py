@@ -14,6 +14,9 @@ from dise_core.plans.plan import drive
 from dise_core.testing.toy_model import MASK, VOCAB_SIZE, ToyPredictor
 from tests.laws.generators import block_causal_params, prompts, sampling_params
 
+Questions = list[list[list[int]]]
+"""Of a plan: the texts of each of its rounds."""
+
 rounds = st.lists(
     st.lists(st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=9), max_size=6),
     max_size=4,
@@ -23,7 +26,7 @@ limits = st.builds(
 )
 
 
-def asking(questions: list[list[list[int]]], fails_after: int | None = None) -> Plan[list[float]]:
+def asking(questions: Questions, fails_after: int | None = None) -> Plan[list[float]]:
     heard: list[float] = []
     for number, texts in enumerate(questions):
         reads = [Read(np.array(ids), np.array([len(ids) - 1]), TopLogProbs(2)) for ids in texts]
@@ -36,9 +39,7 @@ def asking(questions: list[list[list[int]]], fails_after: int | None = None) -> 
 
 
 @given(st.lists(rounds, max_size=8), limits)
-def test_alone_equals_in_a_crowd(
-    all_questions: list[list[list[list[int]]]], config: EngineConfig
-) -> None:
+def test_alone_equals_in_a_crowd(all_questions: list[Questions], config: EngineConfig) -> None:
     engine = Engine({"target": ToyPredictor()}, config)
     outcomes = list(engine.run(asking(questions) for questions in all_questions))
     assert sorted(outcome.index for outcome in outcomes) == list(range(len(all_questions)))
@@ -48,7 +49,7 @@ def test_alone_equals_in_a_crowd(
 
 @given(st.lists(rounds, max_size=8), limits)
 def test_every_read_is_answered_once_within_the_limits(
-    all_questions: list[list[list[list[int]]]], config: EngineConfig
+    all_questions: list[Questions], config: EngineConfig
 ) -> None:
     predictor = ToyPredictor()
     engine = Engine({"target": predictor}, config)
@@ -66,7 +67,7 @@ def test_every_read_is_answered_once_within_the_limits(
 
 @given(st.lists(rounds, min_size=2, max_size=6), st.data(), limits)
 def test_a_failing_plan_hurts_nobody(
-    all_questions: list[list[list[list[int]]]], data: st.DataObject, config: EngineConfig
+    all_questions: list[Questions], data: st.DataObject, config: EngineConfig
 ) -> None:
     bad = data.draw(st.integers(0, len(all_questions) - 1))
     fails_after = data.draw(st.integers(0, 3))

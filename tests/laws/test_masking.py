@@ -1,13 +1,11 @@
 """What holds for every masked text that a Monte Carlo or interleaved scorer asks about."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dise_core import Read, Reading, Scorer, TokenSequence, drive
+from dise_core import Read, Scorer, TokenSequence, drive
 from dise_core.scoring.score import Score
 from dise_strategies.scorers.interleaved import InterleavedRegeneration
 from dise_strategies.scorers.monte_carlo import (
@@ -19,6 +17,7 @@ from dise_strategies.scorers.monte_carlo import (
 from dise_strategies.selectors.counted import LastK
 from dise_strategies.selectors.whole import Full, Response
 from tests.laws.generators import sequences
+from tests.recorded import Recorded, one_nat_each
 
 seeds = st.integers(0, 2**64 - 1)
 monte_carlo = st.one_of(
@@ -30,15 +29,8 @@ monte_carlo = st.one_of(
 
 def reads_of(scorer: Scorer, sequence: TokenSequence, selector: object) -> tuple[list[Read], Score]:
     """Return what the scorer asks of a model that gives every token -1 nat, and its score."""
-    seen: list[Read] = []
-
-    def read(reads: Sequence[Read]) -> list[Reading]:
-        seen.extend(reads)
-        return [
-            Reading(r.readout.targets, np.full(len(r.positions), -1.0, np.float32)) for r in reads
-        ]  # type: ignore[union-attr]
-
-    return seen, drive(scorer.score(sequence, selector), read)  # type: ignore[arg-type]
+    read = Recorded(one_nat_each)
+    return read.reads, drive(scorer.score(sequence, selector), read)  # type: ignore[arg-type]
 
 
 @given(monte_carlo, sequences)
@@ -76,14 +68,10 @@ def test_a_sample_of_l_masks_weighs_n_over_l(
 
 
 @given(st.integers(1, 300), seeds)
-def test_every_length_and_every_position_can_be_masked(num_tokens: int, seed: int) -> None:
+def test_as_many_samples_as_tokens_mask_every_number_of_them(num_tokens: int, seed: int) -> None:
     random = np.random.default_rng(seed)
-    for sample in StratifiedMonteCarlo(num_samples=num_tokens).samples(num_tokens, random):
-        assert 1 <= sample.is_masked.sum() <= num_tokens
-    lengths = sorted(
-        int(s.is_masked.sum())
-        for s in StratifiedMonteCarlo(num_samples=num_tokens).samples(num_tokens, random)
-    )
+    samples = StratifiedMonteCarlo(num_samples=num_tokens).samples(num_tokens, random)
+    lengths = sorted(int(sample.is_masked.sum()) for sample in samples)
     assert lengths == list(range(1, num_tokens + 1))
 
 
@@ -93,16 +81,12 @@ def test_interleaved_passes_score_each_selected_token_once_while_it_is_masked(
 ) -> None:
     for selector in (Response(), LastK(k=3), Full()):
         seen, score = reads_of(InterleavedRegeneration(k=k), sequence, selector)
-        chosen = (
-            np.flatnonzero(selector.select(sequence)[sequence.prompt_length :])
-            + sequence.prompt_length
-        )
-        assert sorted(position for read in seen for position in read.positions) == chosen.tolist()
-        assert len(seen) == len({(position - sequence.prompt_length) % k for position in chosen})
+        start = sequence.prompt_length
+        offsets = np.flatnonzero(selector.select(sequence)[start:])
+        assert sorted(at - start for read in seen for at in read.positions) == offsets.tolist()
+        assert len(seen) == len(set(offsets % k))
         for read in seen:
-            masked = (
-                np.flatnonzero(read.token_ids == sequence.special.mask_id) - sequence.prompt_length
-            )
-            [j] = {(position - sequence.prompt_length) % k for position in read.positions.tolist()}
+            masked = np.flatnonzero(read.token_ids == sequence.special.mask_id) - start
+            [j] = set((read.positions - start) % k)
             assert masked.tolist() == list(range(j, len(sequence.response), k))
-        assert score.num_positions == len(chosen)
+        assert score.num_positions == len(offsets)

@@ -94,14 +94,6 @@ def test_first_mid_and_last_count_text_only(name: str, k: int, sequence: TokenSe
     assert not sequence.special.is_end(sequence.ids[select(f"{name}{k}", sequence)]).any()
 
 
-@given(counts, sequences)
-def test_first_and_last_of_all_are_the_text(k: int, sequence: TokenSequence) -> None:
-    num_text = len(sequence.text_positions)
-    rest = max(1, num_text - k)
-    union = select(f"first-{k}+last-{rest}", sequence)
-    assert union.sum() == min(num_text, min(k, num_text) + min(rest, num_text))
-
-
 @given(st.lists(single_names, min_size=1, max_size=4), sequences)
 def test_a_union_is_a_union(names: list[str], sequence: TokenSequence) -> None:
     expected = np.logical_or.reduce([select(name, sequence) for name in names])

@@ -1,7 +1,6 @@
 """DAEDAL against its published loop, written naively on the toy model's logits."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,8 @@ from dise_core.arrays import Floats
 from dise_core.noise import Noise
 from dise_core.plans.plan import drive
 from dise_core.scoring.sequence_scorer import SequenceScorer
-from dise_core.sequence import SpecialTokens
 from dise_core.testing import ToyPredictor
-from dise_core.testing.toy_model import END, MASK, SPECIAL
+from dise_core.testing.toy_model import END, MASK
 from dise_core.writing.denoise import Denoiser
 from dise_strategies.lengths.daedal import DAEDAL
 from dise_strategies.scorers.dise import DiSE
@@ -139,19 +137,10 @@ def test_the_model_ends_the_growth_where_its_context_is_full() -> None:
     assert (len(result.sequence), result.stopped_by) == (20, "context")
 
 
-@pytest.mark.parametrize(
-    ("special", "message"),
-    [
-        (SPECIAL, "max_tokens=9, the length to start from, is above max_gen_length=8"),
-        (SpecialTokens(MASK, frozenset()), "has no end token"),
-    ],
-)
-def test_what_cannot_grow_is_refused_before_any_pass(special: SpecialTokens, message: str) -> None:
-    model = ToyPredictor()
-    model.info = replace(model.info, special=special)
-    growth = {"max_gen_length": 8 if special == SPECIAL else 9}
+def test_what_cannot_grow_is_refused_before_any_pass() -> None:
+    model, growth = ToyPredictor(), {"max_gen_length": 8}
     params = SamplingParams(max_tokens=9, length="daedal", length_settings=growth)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match="max_tokens=9, the length to start from, is"):
         LLM(model).generate([PROMPT], params)
     assert model.batches == []
 

@@ -5,6 +5,7 @@ published code's recipes.
 import itertools
 import math
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from dise_strategies.scorers.monte_carlo import (
 )
 from dise_strategies.selectors.counted import FirstK
 from dise_strategies.selectors.whole import Full, Response
+from tests.recorded import Recorded, one_nat_each
 
 MASK, END = 3, 2
 SPECIAL = SpecialTokens(MASK, frozenset({END}))
@@ -57,8 +59,12 @@ class ExactJoint:
         return Reading(read.readout.targets, np.array(logprobs, np.float32))
 
     def _mass(self, seen: dict[int, int]) -> float:
+        return self._mass_of(tuple(sorted(seen.items())))
+
+    @cache  # noqa: B019
+    def _mass_of(self, seen: tuple[tuple[int, int], ...]) -> float:
         agrees = np.ones(len(self.texts), bool)
-        for position, token in seen.items():
+        for position, token in seen:
             agrees &= self.texts[:, position] == token
         return float(self.probabilities[agrees].sum())
 
@@ -116,14 +122,8 @@ def test_the_stratified_lengths_are_those_of_llada() -> None:
 
 
 def test_dream_puts_an_end_token_behind_and_never_masks_the_first_or_last_token() -> None:
-    seen: list[Read] = []
-
-    def read(reads: Sequence[Read]) -> list[Reading]:
-        seen.extend(reads)
-        return [
-            Reading(r.readout.targets, np.full(len(r.positions), -1.0, np.float32)) for r in reads
-        ]  # type: ignore[union-attr]
-
+    read = Recorded(one_nat_each)
+    seen = read.reads
     sequence = TokenSequence(np.array([0, 1, 1, 0]), 0, ENDED)
     drive(DreamMonteCarlo(num_samples=200).score(sequence, Response()), read)
     assert all(list(r.token_ids[[0, -1]]) == [0, END] and len(r.token_ids) == 5 for r in seen)
@@ -178,22 +178,17 @@ def test_guidance_masks_the_whole_prompt_and_costs_twice_the_passes_where_there_
     """With "full" the prompt is masked at random in the text and wholly in the one that
     guides it.
     """
-    seen: list[Read] = []
-
-    def read(reads: Sequence[Read]) -> list[Reading]:
-        seen.extend(reads)
-        return JOINT.read(reads)
-
+    read = Recorded(JOINT.read)
     sequence = TokenSequence(np.array(TEXT), prompt_length, SPECIAL)
     guided, nfe = drive(
         count_nfe(MonteCarlo(num_samples=4, cfg_scale=0.5).score(sequence, Full())), read
     )
     assert nfe == num_passes
     if prompt_length == 0:
-        assert all(question.guidance is None for question in seen)
+        assert all(question.guidance is None for question in read.reads)
         assert guided.value == score(MonteCarlo(num_samples=4), selector=Full()).value
         return
-    for question in seen:
+    for question in read.reads:
         assert question.guidance is not None
         assert question.guidance.scale == 0.5
         masked = [MASK] * prompt_length + question.token_ids[prompt_length:].tolist()
@@ -268,15 +263,9 @@ def test_a_single_group_tells_no_standard_error() -> None:
 def test_texts_of_one_prompt_and_length_can_share_their_masks(shared: bool) -> None:
     masks = []
     for ids in ([0, 1, 0, 1, 2], [0, 1, 2, 2, 2], [0, 1, 0, 1], [1, 1, 0, 1, 2]):
-        seen: list[list[int]] = []
-
-        def read(reads: Sequence[Read], seen: list[list[int]] = seen) -> list[Reading]:
-            seen.extend(read.positions.tolist() for read in reads)
-            return JOINT.read(reads)
-
-        text = TokenSequence(np.array(ids), 2, SPECIAL)
+        text, read = TokenSequence(np.array(ids), 2, SPECIAL), Recorded(JOINT.read)
         drive(MonteCarlo(num_samples=20, shared_masks=shared).score(text, Response()), read)
-        masks.append(seen)
+        masks.append([asked.positions.tolist() for asked in read.reads])
     assert (masks[0] == masks[1]) == shared
     assert masks[0] != masks[2]
     assert masks[0] != masks[3]

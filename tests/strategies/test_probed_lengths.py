@@ -163,7 +163,7 @@ def test_what_looks_ahead_refuses_a_model_that_does_not(length: str) -> None:
     assert toy.batches == []
 
 
-@pytest.mark.parametrize("length", ["rho-eos", "smart-crop"])
+@pytest.mark.parametrize("length", ["daedal", "rho-eos", "smart-crop"])
 def test_what_looks_for_the_end_refuses_a_model_without(length: str) -> None:
     toy = ToyPredictor()
     toy.info = replace(toy.info, special=SpecialTokens(MASK, frozenset()))

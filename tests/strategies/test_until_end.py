@@ -3,29 +3,19 @@ test_block_samplers.py.
 """
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dise_core import (
-    LLM,
-    BlockCausal,
-    Denoiser,
-    InputError,
-    Read,
-    Reading,
-    SamplingParams,
-    ScoringParams,
-    drive,
-)
+from dise_core import LLM, BlockCausal, Denoiser, InputError, SamplingParams, ScoringParams, drive
 from dise_core.models.completion import completed
 from dise_core.models.info import LastBlockRule
 from dise_core.noise import Noise
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END, MASK
 from dise_strategies.unmasking.ranked import LowConfidence
+from tests.recorded import Recorded
 
 
 class Counting(ToyPredictor):
@@ -181,12 +171,7 @@ def test_what_is_rewritten_stands_in_a_finished_text(last: LastBlockRule) -> Non
     toy.info = replace(toy.info, last_block=last)
     denoiser = Denoiser(toy.info, LowConfidence(), Noise(0), SamplingParams(max_tokens=3))
     text = denoiser.text(np.arange(6), 3)
-    asked: list[Read] = []
-
-    def read(reads: Sequence[Read]) -> list[Reading]:
-        asked.extend(completed(read, toy.info) for read in reads)
-        return toy.read(reads)
-
-    written = drive(denoiser.rewrite(text, np.array([4])), read)
-    assert len(written) == 6
-    assert [each.token_ids.tolist() for each in asked[:1]] == [[0, 1, 2, 3, MASK, 5, END, END]]
+    asked = Recorded(toy.read)
+    assert len(drive(denoiser.rewrite(text, np.array([4])), asked)) == 6
+    first = completed(asked.reads[0], toy.info)
+    assert first.token_ids.tolist() == [0, 1, 2, 3, MASK, 5, END, END]
