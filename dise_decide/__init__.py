@@ -1,4 +1,4 @@
-"""Typed questions about a text, answered with probabilities. What users need of it, `dise` has."""
+"""Typed questions about a text, answered with probabilities. Users import `dise`."""
 
 from dise_decide.calibration import DecisionCalibration
 from dise_decide.outputs import (

@@ -156,7 +156,7 @@ class DecisionCalibration(CalibrationFile):
         return self.params
 
     def check_chat(self, chat: bool) -> None:
-        """Raise InputError for inputs in the chat template if these were not, and conversely."""
+        """Raise InputError for inputs in another template than the labelled ones."""
         if chat != self.chat:
             raise InputError(
                 f"the calibration is for inputs {'in' if self.chat else 'without'} the chat "
@@ -203,7 +203,7 @@ class DecisionCalibration(CalibrationFile):
 
 
 def mapped(map_: Temperature | Tails | None, raw: Floats) -> tuple[Floats, Floats]:
-    """Return the calibrated shares, [n, K], and how probably the likeliest is right, [n]."""
+    """Return calibrated shares, [n, K], and the probability of being right, [n]."""
     shares = raw if map_ is None else map_.of(raw)
     confidences: Floats = shares.max(axis=1)
     top = map_.top if isinstance(map_, Temperature) else None

@@ -110,7 +110,7 @@ class _Asking:
     def answer(
         self, planner: Planner, line: JsonFields, params: DecisionParams
     ) -> Plan[DecisionOutput]:
-        """Return a plan of a line's answers, with how they were asked, for a calibration."""
+        """Return a plan of a line's answers, and how they were asked."""
         from dise_core import InputError
         from dise_core.scoring.calibration import fingerprint
         from dise_decide.deciding import decision, is_chat

@@ -88,7 +88,7 @@ class Asking:
         return self.prompts.predictor.info
 
     def check(self, subject: Subject, questions: Sequence[Question]) -> None:
-        """Raise InputError for an empty input, a model without slots, and empty instructions."""
+        """Raise InputError for empty input or instructions, or a model without slots."""
         if not isinstance(subject, str):
             check_messages(subject)
         else:

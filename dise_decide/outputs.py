@@ -201,7 +201,7 @@ class DecisionOutput:
 
 
 def doubts(answers: Sequence[Answer]) -> Iterator[str]:
-    """Yield a warning for each label mass below LOW_MASS, and for each empty answer set."""
+    """Yield a warning for each low label mass, and for each empty answer set."""
     for number, answer in enumerate(answers, 1):
         name, members = f"question {answer.name or number}", answer.answer_set
         mass = answer.diagnostics.label_mass

@@ -1,4 +1,4 @@
-"""Typed questions about an input: yes or no, one of several choices, a level of a scale."""
+"""Typed questions about an input: yes or no, a choice, a level of a scale."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _claims(question: Question) -> Iterator[tuple[str, str, Side, Side]]:
 
 
 def _polar(question: Question) -> tuple[int, int] | None:
-    """Return which of two options stands for yes and which for no, if the question is that."""
+    """Return which of two options is yes and which is no, if they are that."""
     if isinstance(question, PredicateQuestion):
         return 0, 1
     meanings = [_meaning(option).casefold() for option in question.options]
@@ -98,7 +98,7 @@ def _meaning(option: Option | Choice) -> str:
 
 
 def _side_note(option: Option | Choice) -> str | None:
-    """Return when a predicate's side applies, where "yes" or "no" stands in place of its label."""
+    """Return what "yes" or "no" means, unless the label says it."""
     is_plain = option.label.casefold() in {*YES_NO, *TRUE_FALSE}
     return option.description or (None if is_plain else option.label)
 

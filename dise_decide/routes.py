@@ -37,7 +37,7 @@ from dise_decide.questions import MAX_CHOICES, MAX_LEVELS, MAX_QUESTIONS, AnyQue
 MAX_MESSAGES = 1024
 
 MAX_OPTIONS = 2**14
-"""Options of all questions of a request: about as many as their labels may have tokens."""
+"""Options of all questions of a request."""
 
 
 class TextPart(Body):
@@ -276,7 +276,7 @@ def systemone_body(body: SystemOneRequest, output: DecisionOutput) -> Record:
 
 
 def add_decisions(router: APIRouter, service: Service) -> None:
-    """Add the routes that answer typed questions, as the operator says where a body does not."""
+    """Add the routes of typed questions; the operator sets the defaults."""
     defaults = service.options(DecisionParams)
     calibration = DecisionCalibration.of(service.options(ServedDecisions).decision_calibration)
     if calibration is not None:

@@ -33,7 +33,7 @@ class SlotReading:
 
     @property
     def shares(self) -> Floats:
-        """The softmax over the means; all alike where the model gives no label any probability."""
+        """The softmax over the means; equal if no label has any probability."""
         highest = self.means.max()
         weights = np.exp(self.means - highest) if highest > -np.inf else np.ones_like(self.means)
         return np.asarray(weights / weights.sum())
@@ -41,7 +41,7 @@ class SlotReading:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Row:
-    """A text as the model reads it, and the labels that it answers. context_ids: see Read."""
+    """A text to read, and the labels that it answers. context_ids: see Read."""
 
     ids: Ids
     labels: Sequence[SlotLabel]

@@ -153,7 +153,7 @@ def _labels(question: ShownQuestion, predictor: MaskPredictor, space: str) -> li
 
 
 def _label_ids(predictor: MaskPredictor, space: str, label: str) -> tuple[int, ...]:
-    """Return a label's tokens. A model's newest ones are remembered as long as the model lives."""
+    """Return a label's tokens. The newest are kept as long as the model lives."""
     make = _remembered.get(predictor)
     if make is None:
         make = lru_cache(1024)(partial(_encode, predictor.tokenizer))
@@ -169,7 +169,7 @@ def _encode(tokenizer: Tokenizer, space: str, label: str) -> tuple[int, ...]:
 
 
 def _plain(text: str) -> str:
-    """Return the text without what tokenizers change: white space, case, forms of characters."""
+    """Return the text without what tokenizers change: space, case, character forms."""
     return "".join(normalize("NFKC", text).casefold().split())
 
 

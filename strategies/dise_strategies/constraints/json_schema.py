@@ -31,7 +31,7 @@ class JsonSchema(Constraint):
 
 
 class AnyJsonObject(Constraint):
-    """Answers are any JSON object of at most three levels, such as a list of objects in it."""
+    """Answers are any JSON object of at most three levels."""
 
     is_json: ClassVar[bool] = True
 

@@ -40,7 +40,7 @@ class DAEDAL(LengthController):
         return max(max_tokens, self.max_gen_length)
 
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
-        """Raises InputError for max_tokens above max_gen_length, and without an end token."""
+        """Raises InputError for max_tokens above the limit, or without end token."""
         canvas = GrowingCanvas.of(prompt, denoiser, self.max_gen_length)
         yield from self._find_length(canvas)
         canvas.insert(len(canvas.ids), np.full(self.eos_check_tokens // 2, denoiser.special.eos_id))

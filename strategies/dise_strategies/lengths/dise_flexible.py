@@ -11,7 +11,7 @@ from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.writing.generation import Generation, LengthStep
 
 STEPS_APART = 2**32
-"""The distance between the first denoising steps of two iterations, so that none share noise."""
+"""Steps between the beginnings of iterations, so that none share noise."""
 
 
 class DiSEFlexible(LengthController):

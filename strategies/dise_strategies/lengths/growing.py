@@ -15,7 +15,7 @@ from dise_strategies.lengths.probing import end_of
 
 @dataclass(slots=True)
 class GrowingCanvas:
-    """The text being written, of max_length tokens at most. trace: its lengths, and why."""
+    """The text, of max_length tokens at most. trace: its lengths, and why."""
 
     denoiser: Denoiser
     prompt_length: int
@@ -25,7 +25,7 @@ class GrowingCanvas:
 
     @classmethod
     def of(cls, prompt: Ids, denoiser: Denoiser, longest: int) -> GrowingCanvas:
-        """Return the canvas of max_tokens masks. Raises InputError for more than `longest`."""
+        """Return max_tokens masks. Raises InputError for more than `longest`."""
         if denoiser.max_tokens > longest:
             raise InputError(
                 f"max_tokens={denoiser.max_tokens}, the length to start from, is above "
@@ -46,7 +46,7 @@ class GrowingCanvas:
         return self.max_length - len(self.ids)
 
     def insert(self, position: int, ids: Ids) -> None:
-        """Insert ids before the token at `position`; the text is then cut off at max_length."""
+        """Insert ids before `position`, and cut the text off at max_length."""
         longer = self.writing.inserted(position, ids)
         self.writing = longer.at(np.arange(min(len(longer.ids), self.max_length)))
 
@@ -61,7 +61,7 @@ class GrowingCanvas:
         self.trace.append(LengthStep(len(self.trace) + 1, length, confidence, nfe))
 
     def likeliest(self) -> Read:
-        """Return the Read of the likeliest token, be it the mask, at each response position."""
+        """Return the Read of the likeliest tokens of the response, masks included."""
         response = np.arange(self.prompt_length, len(self.ids))
         return self.denoiser.ask(self.ids, response, Candidates(), self.prompt_length)
 
@@ -92,7 +92,7 @@ class GrowingCanvas:
         return float(np.exp(logprobs, dtype=np.float64).sum() / count)
 
     def finish(self, scorer: SequenceScorer, stopped_by: str) -> Plan[Generation]:
-        """Return a plan of the response as it stands. stopped_by: unless at max_length."""
+        """Return a plan of the response so far. stopped_by: unless at max_length."""
         text = self.denoiser.text(self.ids, self.prompt_length)
         text = replace(text, writing=self.writing)
         if not self.room:

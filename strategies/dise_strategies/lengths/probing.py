@@ -10,7 +10,7 @@ from dise_core.writing.generation import Generation, LengthStep
 
 
 def refuse_blocks(name: str, denoiser: Denoiser) -> None:
-    """Raise InputError for a block-causal model, which does not see what follows a block."""
+    """Raise InputError for a block-causal model, which cannot look ahead."""
     if denoiser.info.block_length is not None:
         raise InputError(
             f"{name} looks ahead, and {denoiser.info.name!r} sees nothing behind a block: its "

@@ -1,4 +1,4 @@
-"""rho-EOS: the canvas grows and shrinks with the end tokens expected. Source: rho-EOS, 2026."""
+"""rho-EOS: the expected end tokens set the length. Source: rho-EOS, 2026."""
 
 import math
 

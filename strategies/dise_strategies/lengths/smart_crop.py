@@ -1,4 +1,4 @@
-"""SmartCrop: cuts the canvas where one look at it expects the end. Source: SmartCrop, 2026."""
+"""SmartCrop cuts the canvas where one pass expects the end. Source: SmartCrop, 2026."""
 
 import numpy as np
 from pydantic import Field

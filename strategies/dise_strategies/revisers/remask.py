@@ -33,7 +33,7 @@ class Remask(Reviser):
     threshold: float = Field(default=0.9, ge=0, le=1)
     """A token less probable than this is doubted."""
     read: Literal["visible", "interleaved"] = "visible"
-    """Whether tokens are read where they stand, or in two passes that mask every second one."""
+    """Tokens are read in place, or in two passes that mask every second one."""
     max_tokens: Length = 16
     """The most tokens that a round masks."""
     rounds: int = Field(default=4, ge=1, le=64)
@@ -75,7 +75,7 @@ class Remask(Reviser):
         )
 
     def _logprobs(self, generation: Generation) -> Plan[LogProbs]:
-        """Return a plan of the log-probabilities of the response's tokens, float32 [R]."""
+        """Return a plan of the response's log-probabilities, float32 [R]."""
         if self.read == "visible":
             return _tokens(generation).logprobs
         text, size = generation.sequence, len(generation.sequence.response)
@@ -103,7 +103,7 @@ class Remask(Reviser):
 def _evaluate(
     plan: Plan[TokenSequence], scorer: SequenceScorer, evaluated: dict[bytes, Generation]
 ) -> Plan[tuple[Generation, bool]]:
-    """Return a plan of a text, and whether it is new; a new one is evaluated and remembered."""
+    """Return a plan of a text, evaluated, and whether it is new."""
     text = yield from plan
     key = text.ids.tobytes()
     if is_new := key not in evaluated:

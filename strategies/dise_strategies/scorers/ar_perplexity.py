@@ -1,4 +1,4 @@
-"""The perplexity of a response under an auto-regressive judge, the paper's LLaMA baseline."""
+"""The perplexity under an auto-regressive judge, the paper's LLaMA baseline."""
 
 import math
 from typing import ClassVar, Literal

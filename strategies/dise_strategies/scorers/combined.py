@@ -34,7 +34,7 @@ Strategies = tuple[Scorer, Selector]
 
 
 class ScorePart(Strategy):
-    """A scorer with its settings and selector, by default its own, and the weight of its value."""
+    """A scorer, its settings, its selector (by default its own), and its weight."""
 
     scorer: str
     selector: str | None = None

@@ -77,7 +77,7 @@ class Duel(Scorer):
         return Score(total, positions, log_likelihood=log_likelihood, perplexity=perplexity)
 
     def _replay(self, text: TokenSequence) -> Plan[Floats]:
-        """Return a plan of the log-probability of each token when it is written, float64 [N]."""
+        """Return a plan of each token's log-probability when written, float64 [N]."""
         policy, hidden = self._policy, text.response_positions
         grid = replace(text.blocks, length=self.block_length or text.block_length)
         if text.origin == "text" and grid != text.blocks:

@@ -1,4 +1,4 @@
-"""Interleaved regeneration: each token while every k-th, itself included, is masked. Ours."""
+"""Interleaved regeneration: every k-th token is masked at a time. Ours."""
 
 from typing import ClassVar
 

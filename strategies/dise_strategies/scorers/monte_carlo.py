@@ -20,7 +20,7 @@ from dise_core.plans.reading import Guidance
 
 @dataclass(frozen=True, slots=True)
 class MaskingSample:
-    """A masking of the selected tokens, bool [n], and the weight of its log-probabilities."""
+    """A masking of the selected tokens, bool [n], and its weight."""
 
     is_masked: Mask
     weight: float

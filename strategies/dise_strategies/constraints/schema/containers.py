@@ -21,7 +21,7 @@ MAX_NESTED = 32
 
 
 def arrays(place: Place, write: Write, spacing: Spacing) -> str | None:
-    """Return the expression of arrays. `prefixItems` without `items` allows no other items."""
+    """Return the expression of arrays. Without `items`, `prefixItems` are all."""
     low, high = place.counts("minItems", "maxItems")
     number = len(place.read("prefixItems", list))
     first = collect(write(place.at("prefixItems", index)) for index in range(number))
@@ -49,7 +49,7 @@ def _items(first: list[str], item: str | None, low: int, high: int | None, comma
 
 
 def objects(place: Place, write: Write, spacing: Spacing) -> str | None:
-    """Return the expression of objects: the properties in order; without any, any keys."""
+    """Return the expression of objects: the properties in order, else any keys."""
     properties, required = place.read("properties", dict), place.read("required", list)
     for name in required:
         if not isinstance(name, str) or name not in properties:
@@ -83,7 +83,7 @@ def _members(members: list[tuple[str, bool]], comma: str) -> str:
 
 
 def _some(members: list[str], comma: str) -> str:
-    """Return the expression of some members in order; it repeats each at most four times."""
+    """Return the expression of some members in order. It holds each at most 4 times."""
     if len(members) > MAX_NESTED:
         starts = range(0, len(members), MAX_NESTED)
         members = [_some(members[start : start + MAX_NESTED], comma) for start in starts]

@@ -40,7 +40,7 @@ def strings(place: Place) -> str:
 
 
 def integers(place: Place) -> str | None:
-    """Return the expression of a place's whole numbers; None if the bounds exclude all."""
+    """Return the expression of a place's whole numbers; None if there are none."""
     lows = [math.ceil(bound) for bound in _bounds(place, "minimum")]
     lows += [math.floor(bound) + 1 for bound in _bounds(place, "exclusiveMinimum")]
     highs = [math.floor(bound) for bound in _bounds(place, "maximum")]
