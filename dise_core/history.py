@@ -18,7 +18,7 @@ class Writing:
     [N], the log-probability in nats that each token had, untempered, in the pass that committed it,
     under a constraint among the tokens that some valid text has there; NaN where nothing is told.
     steps: int64 [N], the denoising step of the commit, -1 for a token that is given: the prompt's,
-    say. forced: bool [N], whether a constraint left no other token, so that 0 is told of it, or
+    say. forced: bool [N], whether a constraint left no other token: its log-probability is 0, or
     NaN where the model cannot tell what a constraint allows. confidences: float64 [N] by kind,
     those of the model's distribution in the pass that committed each token, of the kinds that were
     asked for; NaN for one that was not chosen. pending: the same of the step under way, at the

@@ -8,7 +8,8 @@ from functools import cache
 import numpy as np
 
 from dise_core.arrays import Ids
-from dise_core.constraints.building import automaton_of
+from dise_core.constraints.automaton import Automaton
+from dise_core.constraints.building import Source, build
 from dise_core.constraints.tokens import TokenAutomaton
 from dise_core.models.tokenizer import Tokenizer
 from dise_core.sequence import SpecialTokens
@@ -45,11 +46,15 @@ class WordTokenizer(Tokenizer):
         return self.words[token_id] if token_id < self.end else None
 
 
-automaton = cache(automaton_of)
+@cache
+def automaton_of(expression: str) -> Automaton:
+    return build(Source(expression))
 
 
 def tokens_of(
     expression: str, words: WordTokenizer, unwritten: tuple[int, ...] = ()
 ) -> TokenAutomaton:
     """Return the automaton of an expression over those words, but for those never written."""
-    return TokenAutomaton(automaton(expression), words, words.special, unwritten, words.vocab_size)
+    return TokenAutomaton(
+        automaton_of(expression), words, words.special, unwritten, words.vocab_size
+    )

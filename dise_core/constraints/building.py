@@ -104,17 +104,12 @@ class Source:
 
     @property
     def key(self) -> bytes:
-        """What is short, and differs for every source."""
+        """A short name that differs for every source."""
         text = f"{self.maker}\0{self.text}".encode(errors="surrogatepass")
         return hashlib.sha256(text).digest()
 
     def __str__(self) -> str:
         return f"the {'expression' if self.maker is None else 'constraint'} {shown(self.text)}"
-
-
-def automaton_of(expression: str) -> Automaton:
-    """Return the automaton of an expression. Raises what `build` raises."""
-    return build(Source(expression))
 
 
 def build(source: Source, lane: int = SLOW, stop: Stop | None = None) -> Automaton:

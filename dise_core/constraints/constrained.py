@@ -39,8 +39,8 @@ OPEN = -1
 
 @dataclass(frozen=True)
 class Constrained(TextRule):
-    """A constraint as one request applies it to a model's tokens. can_tell: whether the model tells
-    log-probabilities among tokens.
+    """A constraint as one request applies it to a model's tokens. can_tell: whether the model
+    tells log-probabilities among sets of tokens.
     """
 
     tokens: TokenAutomaton

@@ -7,9 +7,9 @@ from dise_core.scoring.strategy import Strategy
 
 
 class Constraint(Strategy):
-    """Says which answers may be written. is_json: whether each is JSON, whose fields are told.
-    in_child: whether the expression is made in a child process, for what may take long: that has
-    the settings as JSON, and imports the class by its module and name.
+    """Says which answers may be written. is_json: whether each is JSON, so that its fields are
+    scored. in_child: whether a child process makes the expression, as it may take long. The child
+    gets the settings as JSON, and imports the class by its module and name.
     """
 
     is_json: ClassVar[bool] = False

@@ -24,7 +24,8 @@ MAX_ALIVE = 2**30
 @dataclass(frozen=True, slots=True)
 class Order:
     """What one request needs built. unwritten: tokens that it never writes. num_masks: its length,
-    if no end token may end it; else 0. is_told: whether scores are told among what is allowed.
+    if no end token may end it; else 0. is_told: whether scores are renormalised over what it
+    allows.
     """
 
     source: Source
@@ -58,7 +59,7 @@ class Order:
 
     @property
     def key(self) -> Hashable:
-        """What is short, and differs for all that must be built anew."""
+        """A short name that differs for whatever must be built anew."""
         ids = np.array(sorted(self.unwritten), np.int64).tobytes()
         unwritten = hashlib.sha256(ids).digest()
         return self.source.key, self.tokenizer, self.info.special, unwritten, self.info.vocab_size

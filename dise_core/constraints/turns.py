@@ -25,7 +25,7 @@ Built = Future[TokenAutomaton]
 @dataclass(eq=False, slots=True)
 class _Build:
     """What is built once for all who ask for it meanwhile. caller: who asked first, and then whose
-    turn it took; waiting: those who wait, and whose each is.
+    turn it took. waiting: the futures of those who wait, and whose they are.
     """
 
     key: Hashable
@@ -102,7 +102,7 @@ class Builders:
                 under_way = Counter(build.caller for build in running)
                 waiting = ((build, caller) for build in line for caller in build.waiting.values())
                 build, caller = min(
-                    waiting, key=lambda pair: (under_way[pair[1]], self._last(pair[1]))
+                    waiting, key=lambda pair: (under_way[pair[1]], self._turns.get(pair[1], 0))
                 )
                 build.caller = caller
                 line.remove(build)
@@ -110,9 +110,6 @@ class Builders:
                 self._turn += 1
                 self._turns[build.caller] = self._turn
                 self._pool.submit(self._run, build, lane)
-
-    def _last(self, caller: Hashable) -> int:
-        return self._turns.get(caller, 0)
 
     def _run(self, build: _Build, lane: int) -> None:
         started_at = time.monotonic()

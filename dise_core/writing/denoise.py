@@ -97,8 +97,8 @@ class Denoiser(Sampler):
         until_end: bool = False,
         witness: Ids | None = None,
     ) -> Plan[TokenSequence]:
-        """Return a plan of a text [N] with every mask from `start` on filled. Of a token that it
-        keeps, the canvas's own Writing goes on to tell.
+        """Return a plan of a text [N] with every mask from `start` on filled. Tokens that it
+        keeps stay as the canvas's own Writing has them.
 
         until_end: stop at the first block that holds an end token, and cut the text behind its
         first one. Under block-causal attention each block is written as if the text ended with it,

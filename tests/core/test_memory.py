@@ -11,6 +11,7 @@ import pytest
 from dise_core import (
     LLM,
     BlockCausal,
+    CompletionOutput,
     InputError,
     Plan,
     Read,
@@ -100,11 +101,11 @@ def test_a_context_counts_as_cached_only_once_it_was_read() -> None:
     assert windows(writer, CANVAS, 5)[0] is None
 
 
-def rescored(toy: ToyPredictor, prompt: list[int], answer: RequestOutput) -> float:
-    """Return the score of an answer's text that is given as one, over the whole response."""
+def rescored(toy: ToyPredictor, prompt: list[int], answer: RequestOutput) -> CompletionOutput:
+    """Return an answer's text as it is scored when it is given, over the whole response."""
     params = ScoringParams(selector="response")
     [scored] = LLM(toy).score([prompt], [answer.outputs[0].token_ids], params)
-    return scored.outputs[0].score.value
+    return scored.outputs[0]
 
 
 PROMPTS = [np.random.default_rng(n).integers(0, 10, n).tolist() for n in (1, 3, 4, 9)]
@@ -165,9 +166,9 @@ def test_dise_of_all_blocks_costs_one_pass_at_the_end(cache: str, length: str) -
             whole = num_written + -(len(prompt) + num_written) % 4
             assert num_written < answer.usage.nfe <= whole + 1
             assert answer.usage.nfe <= published_nfe(len(prompt), whole, 4)
-        [scored] = LLM(toy).score([prompt], [output.token_ids], ScoringParams(selector="response"))
-        assert output.score.value == pytest.approx(scored.outputs[0].score.value, abs=1e-6)
-        for token, again in zip(output.tokens, scored.outputs[0].tokens, strict=True):
+        scored = rescored(toy, prompt, answer)
+        assert output.score.value == pytest.approx(scored.score.value, abs=1e-6)
+        for token, again in zip(output.tokens, scored.tokens, strict=True):
             assert token.logprob == pytest.approx(again.logprob, abs=1e-6)
 
 
@@ -189,7 +190,9 @@ def test_algorithm_1_keeps_the_blocks_before_its_tail() -> None:
     [answer] = LLM(toy).generate([PROMPTS[2]], params)
     [output] = answer.outputs
     assert toy.windows.count(None) == 1, "the prompt runs once"
-    assert output.score.value == pytest.approx(rescored(toy, PROMPTS[2], answer), abs=1e-6)
+    assert output.score.value == pytest.approx(
+        rescored(toy, PROMPTS[2], answer).score.value, abs=1e-6
+    )
 
 
 def test_the_last_pass_of_an_editor_tells_the_last_block_too() -> None:
@@ -205,7 +208,9 @@ def test_the_last_pass_of_an_editor_tells_the_last_block_too() -> None:
     assert toy.asked[-2].token_ids is own[-1].token_ids, "it shares the pass of a step"
     assert toy.asked[-2].canvas is not None
     assert answer.usage.nfe == 3 + 4 + 4 + 3
-    assert answer.outputs[0].score.value == pytest.approx(rescored(toy, [1], answer), abs=1e-6)
+    assert answer.outputs[0].score.value == pytest.approx(
+        rescored(toy, [1], answer).score.value, abs=1e-6
+    )
 
 
 def test_guided_passes_are_whole_and_tell_nothing() -> None:
@@ -216,7 +221,7 @@ def test_guided_passes_are_whole_and_tell_nothing() -> None:
         "the scorer's, its report's"
     )
     assert all(read.cache is None for read in toy.asked)
-    assert answer.outputs[0].score.value == rescored(toy, [1, 2, 3], answer)
+    assert answer.outputs[0].score.value == rescored(toy, [1, 2, 3], answer).score.value
 
 
 def test_top_logprobs_share_the_scorers_pass() -> None:

@@ -22,9 +22,7 @@ def test_a_users_way_to_wait_stands_whichever_variable_says_it(variable: str) ->
 def test_without_one_threads_wait_briefly() -> None:
     settings = thread_settings({}, 8, None)
     assert set(settings) == {"GOMP_SPINCOUNT", "KMP_BLOCKTIME"}
-    assert (
-        0 < int(settings["GOMP_SPINCOUNT"]) < 300_000
-    )  # libgomp's own, for threads that have a core each
+    assert 0 < int(settings["GOMP_SPINCOUNT"]) < 300_000  # libgomp's own, with a core a thread
 
 
 @pytest.mark.parametrize(
@@ -51,36 +49,27 @@ def groups(tmp_path: Path, own: str, files: Mapping[str, str]) -> float | None:
     return cpu_quota(tmp_path / "groups", tmp_path / "own")
 
 
+def v2(*quotas: str) -> dict[str, str]:
+    """Return the files of groups of version 2, each inside the one before."""
+    return {f"{'a/b/'[: 2 * n]}cpu.max": f"{quota} 100000\n" for n, quota in enumerate(quotas)}
+
+
+def v1(folder: str, quota: str, period: str) -> dict[str, str]:
+    names = "cpu.cfs_quota_us", "cpu.cfs_period_us"
+    return {f"{folder}/{name}": f"{n}\n" for name, n in zip(names, (quota, period), strict=True)}
+
+
 @pytest.mark.parametrize(
     ("own", "files", "quota"),
     [
         ("0::/\n", {}, None),
-        ("0::/\n", {"cpu.max": "max 100000\n"}, None),
-        ("0::/\n", {"cpu.max": "150000 100000\n"}, 1.5),
-        (
-            "0::/a/b\n",
-            {
-                "cpu.max": "400000 100000\n",
-                "a/cpu.max": "50000 100000\n",
-                "a/b/cpu.max": "max 100000\n",
-            },
-            0.5,
-        ),
-        ("0::/docker/of-the-host\n", {"cpu.max": "200000 100000\n"}, 2.0),
-        ("0::/../elsewhere\n", {"cpu.max": "200000 100000\n"}, 2.0),
-        (
-            "3:cpuset:/\n1:cpu:/\n",
-            {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"},
-            None,
-        ),
-        (
-            "5:cpu,cpuacct:/a\n0::/\n",
-            {
-                "cpu,cpuacct/a/cpu.cfs_quota_us": "300000\n",
-                "cpu,cpuacct/a/cpu.cfs_period_us": "200000\n",
-            },
-            1.5,
-        ),
+        ("0::/\n", v2("max"), None),
+        ("0::/\n", v2("150000"), 1.5),
+        ("0::/a/b\n", v2("400000", "50000", "max"), 0.5),
+        ("0::/docker/of-the-host\n", v2("200000"), 2.0),
+        ("0::/../elsewhere\n", v2("200000"), 2.0),
+        ("3:cpuset:/\n1:cpu:/\n", v1("cpu", "-1", "100000"), None),
+        ("5:cpu,cpuacct:/a\n0::/\n", v1("cpu,cpuacct/a", "300000", "200000"), 1.5),
     ],
 )
 def test_the_quota_is_the_smallest_of_all_groups_above(
@@ -132,7 +121,6 @@ SPINS = thread_settings({}, 1, None)["GOMP_SPINCOUNT"]
     ("code", "environment", "spins", "threads"),
     [
         (LOADED.format("dise"), {}, SPINS, 7),
-        (LOADED.format("dise_core"), {}, SPINS, 7),
         (LOADED.format("dise_core"), {"OMP_WAIT_POLICY": "ACTIVE"}, "", 7),
         (TOY + "report()", {"OMP_WAIT_POLICY": "ACTIVE", "OMP_NUM_THREADS": "1"}, "", 1),
         (LATE, {}, "", 7),

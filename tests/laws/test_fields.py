@@ -14,7 +14,7 @@ from dise_core import Calibration, Field
 from dise_core.constraints.spans import values_of
 from dise_core.front.fields import JsonAnswer
 from tests.calibrations import FIGURES, THRESHOLD, made
-from tests.word_tokens import automaton
+from tests.word_tokens import automaton_of
 
 KEYS = st.text(alphabet='ab/~"\\ é😀0', max_size=3)
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, width=32)
@@ -41,7 +41,7 @@ def fields(
     expression: str = "(?s:.*)",
 ) -> dict[str, Field]:
     is_forced = np.isin(np.arange(len(pieces)), forced)
-    answer = JsonAnswer(automaton(expression), pieces, np.array(logprobs), is_forced)
+    answer = JsonAnswer(automaton_of(expression), pieces, np.array(logprobs), is_forced)
     return dict(answer.fields(calibration))
 
 

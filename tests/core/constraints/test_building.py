@@ -16,17 +16,15 @@ import pytest
 
 from dise_core.constraints import building, child
 from dise_core.constraints.automaton import Automaton
-from dise_core.constraints.building import (
-    Source,
-    Stop,
-    StoppedError,
-    UnfinishedError,
-    automaton_of,
-    build,
-)
+from dise_core.constraints.building import Source, Stop, StoppedError, UnfinishedError, build
 from dise_core.constraints.child import QUICK, SLOW
 from dise_core.constraints.constraint import Constraint
 from dise_core.errors import InputError, OverloadedError
+
+
+def automaton_of(expression: str) -> Automaton:
+    return build(Source(expression))
+
 
 TEXTS = ["".join(text) for n in range(6) for text in itertools.product("ab", repeat=n)]
 
@@ -199,24 +197,19 @@ def test_what_only_came_to_no_turn_is_to_be_tried_again(monkeypatch: pytest.Monk
         automaton_of("late")
 
 
-def test_a_host_that_has_ended_is_replaced() -> None:
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_host_that_has_ended_is_replaced_though_its_end_is_not_known_yet(
+    monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
     automaton_of("the first host")
     process = building.HOST._process
     assert process is not None
     process.kill()
     process.wait()
+    if not is_known:
+        monkeypatch.setattr(process, "poll", lambda: None)
     assert automaton_of("the second host").num_states == len("the second host") + 1
     assert building.HOST._process is not process
-
-
-def test_a_host_that_has_just_ended_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    automaton_of("the host before")
-    process = building.HOST._process
-    assert process is not None
-    process.kill()
-    process.wait()
-    monkeypatch.setattr(process, "poll", lambda: None)  # as before its end is known
-    assert automaton_of("the host behind").num_states == len("the host behind") + 1
 
 
 @pytest.mark.parametrize("kind", ["NOFILE", "NPROC"])

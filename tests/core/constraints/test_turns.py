@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dise_core.constraints.building import Stop, StoppedError, UnfinishedError
+from dise_core.constraints.building import Stop, UnfinishedError
 from dise_core.constraints.child import QUICK, SLOW
 from dise_core.constraints.turns import Builders
 from dise_core.errors import ClosedError, InputError, OverloadedError
@@ -171,11 +171,3 @@ def test_closing_ends_all(builders: Builders) -> None:
         futures[2].result(30)
     with pytest.raises(ClosedError):
         builders.submit(orders.of("new"), "a")
-
-
-def test_a_stopped_build_says_so() -> None:
-    stop = Stop()
-    stop.check()
-    stop.set()
-    with pytest.raises(StoppedError):
-        stop.check()
