@@ -1,6 +1,6 @@
 """Plans: how they compose, and what they cost."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +10,7 @@ from dise_core import Candidates, Plan, Read, Reading, TokenLogProbs, TopLogProb
 from dise_core.errors import PlanError
 from dise_core.plans.cost import Cost, count_cost, count_nfe
 from dise_core.plans.reading import Guidance
+from dise_core.plans.readouts import Readout
 from dise_core.plans.rows import distinct_rows
 
 
@@ -86,11 +87,8 @@ def test_nfe_counts_sequences_not_reads() -> None:
     ("shares", "is_exact", "expected"),
     [
         ([1.0, 1.0], [True, True], Cost(4, 4.0, True, tokens=4)),
-        (
-            [0.5, 0.25],
-            [True, True],
-            Cost(4, 2.75, True, tokens=2),
-        ),  # cached, and yet as a whole pass
+        # cached, and yet as a whole pass
+        ([0.5, 0.25], [True, True], Cost(4, 2.75, True, tokens=2)),
         ([0.5, 0.5], [True, False], Cost(4, 3.0, False, tokens=2)),
         ([1.0, 1.0], [False, True], Cost(4, 4.0, False, tokens=4)),
     ],
@@ -111,32 +109,28 @@ def test_what_was_computed_and_what_is_exact_are_two_things(
     assert cost == expected
 
 
+FIVE = np.array([5])
+
+
 @pytest.mark.parametrize(
-    ("make", "problem"),
+    ("positions", "readout", "problem"),
     [
-        (lambda: Read(np.arange(3), np.array([-1]), TopLogProbs(1)), "positions outside 0..2"),
-        (lambda: Read(np.arange(3), np.array([3]), TopLogProbs(1)), "positions outside 0..2"),
-        (
-            lambda: Read(np.arange(3), np.array([0, 1]), TokenLogProbs(np.array([5]))),
-            "2 positions but 1 targets",
-        ),
-        (
-            lambda: Read(np.arange(3), np.array([0, 1]), TopLogProbs(1, targets=np.array([5]))),
-            "2 positions but 1 targets",
-        ),
-        (
-            lambda: Read(np.arange(3), np.array([0]), TopLogProbs(1, targets=np.array([0.5]))),
-            r"targets of a Read must be int64 \[N\]",
-        ),
-        (
-            lambda: read_of(1, 2, guidance=Guidance(np.arange(3), 1.0)),
-            "a Read of 2 tokens is guided by one of 3",
-        ),
-        (lambda: Candidates(temperature=0.5), "need noise"),
+        ([-1], TopLogProbs(1), "positions outside 0..2"),
+        ([3], TopLogProbs(1), "positions outside 0..2"),
+        ([0, 1], TokenLogProbs(FIVE), "2 positions but 1 targets"),
+        ([0, 1], TopLogProbs(1, targets=FIVE), "2 positions but 1 targets"),
+        ([0], TopLogProbs(1, targets=FIVE / 2), r"targets of a Read must be int64 \[N\]"),
     ],
 )
 def test_a_question_whose_parts_do_not_fit_is_refused(
-    make: Callable[[], object], problem: str
+    positions: list[int], readout: Readout, problem: str
 ) -> None:
     with pytest.raises(PlanError, match=problem):
-        make()
+        Read(np.arange(3), np.array(positions), readout)
+
+
+def test_guidance_of_another_length_and_draws_without_noise_are_refused() -> None:
+    with pytest.raises(PlanError, match="a Read of 2 tokens is guided by one of 3"):
+        read_of(1, 2, guidance=Guidance(np.arange(3), 1.0))
+    with pytest.raises(PlanError, match="need noise"):
+        Candidates(temperature=0.5)

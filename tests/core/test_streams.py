@@ -67,6 +67,11 @@ class Plain(ToyPredictor):
     """A predictor that answers plain Reads only, as those of third parties do."""
 
     abilities = MaskPredictor.abilities
+    reads: Sequence[Read] = ()
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        self.reads = [*self.reads, *reads]
+        return super().read(reads)
 
 
 class Deaf(ToyPredictor):
@@ -106,20 +111,14 @@ def test_a_predictor_that_cannot_is_not_asked(
 @pytest.mark.parametrize("scorer", ["interleaved", "mc", "mc-llada", "mc-dream"])
 def test_full_attention_runs_the_rows_that_it_always_ran(scorer: str) -> None:
     """A text of max_batch_tokens still fits, and no predictor hears of a context."""
-    heard: list[Read] = []
-
-    class Heard(Plain):
-        def read(self, reads: Sequence[Read]) -> list[Reading]:
-            heard.extend(reads)
-            return super().read(reads)
-
-    toy = Heard()
-    params = ScoringParams(scorer=scorer, scorer_settings={} if scorer == "interleaved" else
-                           {"num_samples": 4})  # fmt: skip
-    [answer] = LLM(toy, max_batch_tokens=7, max_num_seqs=1).score(["ab"], ["cdef"], params)
+    toy = Plain()
+    settings = {} if scorer == "interleaved" else {"num_samples": 4}
+    params = ScoringParams(scorer=scorer, scorer_settings=settings)
+    llm = LLM(toy, max_batch_tokens=7, max_num_seqs=1)
+    [answer] = llm.score(["ab"], ["cdef"], params)
     assert answer.outputs[0].score.num_positions
-    assert heard
-    assert all(each.context_ids is None for each in heard)
+    assert toy.reads
+    assert all(read.context_ids is None for read in toy.reads)
 
 
 def test_two_streams_take_the_room_of_both() -> None:
