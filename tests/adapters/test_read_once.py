@@ -80,9 +80,9 @@ def test_config_and_index_are_read_once_a_load(
     family: str, objects: Counter[str], tmp_path: Path
 ) -> None:
     folder = MODELS[family].folder(tmp_path / "model")
-    whole = folder / weights.WHOLE
+    single = folder / weights.SINGLE
     [name, *_] = weights.Safetensors(folder).stored
-    whole.rename(folder / "all.safetensors")
+    single.rename(folder / "all.safetensors")
     index = {"metadata": {}, "weight_map": {name: "all.safetensors"}}
     (folder / weights.INDEX).write_text(json.dumps(index))
     answer(LLM(str(folder)))
