@@ -9,7 +9,7 @@ from dise_core import CheckpointError
 from dise_core.records import JsonFields
 
 MAX_LAYERS = 1024
-"""Several times those of any published model. All are built before weights are read."""
+"""Several times the layers of any published model, built before weights are read."""
 
 MAX_WHOLE, MAX_NUMBER = 2**24, 2**40
 """The largest values of other whole numbers, and of any number."""

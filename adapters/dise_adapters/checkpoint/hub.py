@@ -30,7 +30,7 @@ class ModelFiles:
 
     @classmethod
     def within(cls, folder: Path) -> Self:
-        """Return a folder's. Raises CheckpointError without a readable config.json."""
+        """Return a folder's files. Raises CheckpointError without a readable config.json."""
         return cls(folder, read_object(folder / "config.json"))
 
 
@@ -56,7 +56,7 @@ def _look_up(model: str, revision: str | None) -> ModelFiles | None:
 
 
 def fetch(model: str, revision: str | None = None) -> ModelFiles:
-    """Return a model's files, downloaded first from the hub. Raises as `find` does."""
+    """Return a model's files, downloaded first if on the hub. Raises as `find` does."""
     files = find(model) if is_gguf(model) or _is_folder(model) else None
     return files or ModelFiles.within(model_folder(model, revision))
 

@@ -25,7 +25,7 @@ class Varying:
     otherwise: Attention | None = None
 
     def sources(self, config: ConfigJson, names: Sequence[str]) -> Iterator[tuple[str, Attention]]:
-        """Yield each source that states the checkpoint's attention, with that."""
+        """Yield each source of the checkpoint's attention, with what it states."""
         if self.length_field is not None and config.fields.get(self.length_field) is not None:
             yield f"config.json's {self.length_field}", BlockCausal(config.whole(self.length_field))
         for name in names:

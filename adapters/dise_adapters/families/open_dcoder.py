@@ -13,7 +13,7 @@ NAME = re.compile(r"open[-_]d(coder|llm)", re.IGNORECASE)
 
 
 def is_named(fields: JsonFields, model: str) -> bool:
-    """Return whether it is a Qwen2 that is called an Open-dCoder, or once was."""
+    """Return whether it is a Qwen2 that is, or was, called an Open-dCoder."""
     names = (*checkpoint_names({}, model), str(fields.get("_name_or_path") or ""))
     return fields.get("model_type") == "qwen2" and any(map(NAME.search, names))
 

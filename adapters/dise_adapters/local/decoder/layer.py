@@ -59,7 +59,7 @@ class Layer:
         )
 
     def heads(self, states: Tensor) -> Tensor:
-        """Return the unrotated heads of states [T, d]: [T, H + 2 H', D]."""
+        """Return unrotated queries, keys and values [T, H + 2 H', D] of states [T, d]."""
         projected: Tensor = self._heads(self._attention_norm(states))
         heads = projected.view(len(states), -1, self._head_dim)
         if self._head_norms:

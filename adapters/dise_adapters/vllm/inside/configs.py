@@ -1,4 +1,4 @@
-"""The families' configurations as transformers' classes, so that vLLM runs no code."""
+"""The families' configurations as transformers' classes: vLLM needs no remote code."""
 
 from typing import Any
 

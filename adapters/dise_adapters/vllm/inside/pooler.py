@@ -55,7 +55,7 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
         return PoolingParamsUpdate(requires_token_ids=True)
 
     def forward(self, hidden_states: Tensor, pooling_metadata: PoolingMetadata) -> list[Tensor]:
-        """Return a float32 tensor per request. hidden_states: [tokens of all, d]."""
+        """Return a float32 tensor per request. hidden_states: of all tokens, [T, d]."""
         texts = [
             ids.numpy().astype(np.int64) for ids in pooling_metadata.get_prompt_token_ids_cpu()
         ]
@@ -114,7 +114,7 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
 
 
 def _tensor(extra: Fields | None, reads: Sequence[Read], readings: Sequence[Reading]) -> Tensor:
-    """Return a request's answer in memory of its own: vLLM sends all of a storage."""
+    """Return a request's answer in its own memory: vLLM sends whole storages."""
     if extra is None:
         tokens, best = readings
         columns = [tokens.logprobs, best.token_ids.astype(np.float32), best.logprobs]
