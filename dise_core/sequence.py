@@ -33,8 +33,9 @@ class SpecialTokens:
     def masking_id(self) -> int:
         """The mask_id. Raises InputError for a model that has none."""
         if self.mask_id is None:
-            message = "this model has no mask token; use a diffusion language model"
-            raise InputError(message, "model")
+            raise InputError(
+                "this model has no mask token; use a diffusion language model", "model"
+            )
         return self.mask_id
 
     def is_end(self, ids: Ids) -> Mask:
@@ -69,11 +70,14 @@ class TokenSequence:
     def __post_init__(self) -> None:
         num_tokens = len(self.ids)
         if not 0 <= self.suffix_length <= num_tokens:
-            problem = f"suffix_length {self.suffix_length} is outside 0..{num_tokens}"
-            raise InputError(problem, "suffix_length")
+            raise InputError(
+                f"suffix_length {self.suffix_length} is outside 0..{num_tokens}", "suffix_length"
+            )
         if not 0 <= self.prompt_length <= self.response_end:
-            problem = f"prompt_length {self.prompt_length} is outside 0..{self.response_end}"
-            raise InputError(problem, "prompt_length")
+            raise InputError(
+                f"prompt_length {self.prompt_length} is outside 0..{self.response_end}",
+                "prompt_length",
+            )
 
     @classmethod
     def of(
@@ -166,8 +170,9 @@ def as_ids(ids: Sequence[int] | Ids) -> Ids:
     except Exception:  # whatever the array protocol of an object raises
         array = np.array(None)
     if array.ndim != 1 or not (array.size == 0 or np.issubdtype(array.dtype, np.integer)):
-        message = f"token ids must be a flat list of integers, not {shown(ids)}"
-        raise InputError(message, "token_ids")
+        raise InputError(
+            f"token ids must be a flat list of integers, not {shown(ids)}", "token_ids"
+        )
     return array.astype(np.int64)
 
 
@@ -184,5 +189,8 @@ def check_token_ids(ids: Ids, vocab_size: int, parameter: str = "token_ids") -> 
     """Raise InputError, naming the first bad id, unless all are in [0, vocab_size)."""
     if not are_within(ids, vocab_size):
         position = int(np.argmax((ids < 0) | (ids >= vocab_size)))
-        problem = f"token id {int(ids[position])} at position {position} is outside the vocabulary"
-        raise InputError(f"{problem}: ids are 0 to {vocab_size - 1}", parameter)
+        raise InputError(
+            f"token id {int(ids[position])} at position {position} is outside the "
+            f"vocabulary: ids are 0 to {vocab_size - 1}",
+            parameter,
+        )

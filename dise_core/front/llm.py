@@ -219,6 +219,8 @@ class LLM(Verbs):
         if isinstance(model, str | PathLike):
             return self.catalog.load_model(fspath(model), config)
         if not isinstance(model, MaskPredictor):
-            problem = f"a model is a name, a folder or a MaskPredictor, not {type(model).__name__}"
-            raise InputError(problem, "model")
+            raise InputError(
+                f"a model is a name, a folder or a MaskPredictor, not {type(model).__name__}",
+                "model",
+            )
         return model

@@ -37,20 +37,27 @@ def fitted(params: P, info: ModelInfo, calibration: Calibration | None = None) -
 
 def _check_block_length(params: Scoring, info: ModelInfo, length: int) -> None:
     if "block_length" in params.model_fields_set and params.block_length != length:
-        problem = f"block_length={params.block_length}: {info.name!r} has blocks of {length} tokens"
-        advice = "which are part of its attention; leave block_length out"
-        raise InputError(f"{problem}, {advice}", "block_length")
+        raise InputError(
+            f"block_length={params.block_length}: {info.name!r} has blocks of {length} "
+            "tokens, which are part of its attention; leave block_length out",
+            "block_length",
+        )
 
 
 def _check_blocks(params: SamplingParams, info: ModelInfo, length: int) -> None:
     num_blocks = -(-params.max_tokens // length)
     if params.steps is not None and params.steps < num_blocks:
-        problem = f"steps={params.steps} is less than one step for each of the {num_blocks} blocks"
-        raise InputError(f"{problem} of {length} tokens", "steps")
+        raise InputError(
+            f"steps={params.steps} is less than one step for each of the {num_blocks} "
+            f"blocks of {length} tokens",
+            "steps",
+        )
     if params.early_exit is not None:
-        problem = f"early_exit looks at what follows a block, which {info.name!r} does not see"
-        advice = "length 'until-end' stops after the block that ends the answer"
-        raise InputError(f"{problem}; {advice}", "early_exit")
+        raise InputError(
+            f"early_exit looks at what follows a block, which {info.name!r} does not "
+            "see; length 'until-end' stops after the block that ends the answer",
+            "early_exit",
+        )
 
 
 def _check_tokens(params: SamplingParams, info: ModelInfo) -> None:
@@ -67,11 +74,14 @@ def _check_tokens(params: SamplingParams, info: ModelInfo) -> None:
     end = (info.special.eos_id,) if params.logits_eos_inf else ()
     unwritten = {info.special.mask_id, *params.forbidden_token_ids, *end} - {None}
     if params.allowed_token_ids and unwritten.issuperset(params.allowed_token_ids):
-        message = "none of the allowed tokens may be written: each is forbidden, or the mask"
-        raise InputError(message, "allowed_token_ids")
+        raise InputError(
+            "none of the allowed tokens may be written: each is forbidden, or the mask",
+            "allowed_token_ids",
+        )
     if len(unwritten) == info.vocab_size:
-        problem = "every token is forbidden, so none could be written"
-        raise InputError(problem, "forbidden_token_ids")
+        raise InputError(
+            "every token is forbidden, so none could be written", "forbidden_token_ids"
+        )
 
 
 def check_constraint(params: SamplingParams, policy: UnmaskingPolicy) -> None:
@@ -85,8 +95,11 @@ def check_constraint(params: SamplingParams, policy: UnmaskingPolicy) -> None:
     }
     for name, is_set in conflicts.items():
         if is_set:
-            value = f"{name}={getattr(params, name)!r:.80}"
-            raise InputError(f"{value} cannot be combined with a constraint; leave one out", name)
+            raise InputError(
+                f"{name}={getattr(params, name)!r:.80} cannot be combined with a "
+                "constraint; leave one out",
+                name,
+            )
 
 
 def in_gap(params: SamplingParams, info: ModelInfo) -> SamplingParams:
@@ -95,12 +108,17 @@ def in_gap(params: SamplingParams, info: ModelInfo) -> SamplingParams:
     """
     if info.block_length is not None or info.is_autoregressive:
         kind = "block-causal" if info.block_length is not None else "auto-regressive"
-        problem = f"{info.name!r} is {kind}, so it does not see what follows a gap"
-        advice = "take a model of full attention, such as LLaDA or Dream"
-        raise InputError(f"{problem}; {advice}, or generate without a suffix", "suffix")
+        raise InputError(
+            f"{info.name!r} is {kind}, so it does not see what follows a gap; take a "
+            "model of full attention, such as LLaDA or Dream, or generate without a "
+            "suffix",
+            "suffix",
+        )
     if params.early_exit is not None:
-        problem = "early_exit waits for end tokens, and none is written into a gap; leave it out"
-        raise InputError(problem, "early_exit")
+        raise InputError(
+            "early_exit waits for end tokens, and none is written into a gap; leave it out",
+            "early_exit",
+        )
     forbidden = (*params.forbidden_token_ids, *sorted(info.special.eos_ids))
     return params.model_copy(update={"forbidden_token_ids": forbidden})
 
@@ -108,10 +126,14 @@ def in_gap(params: SamplingParams, info: ModelInfo) -> SamplingParams:
 def check_gap(params: SamplingParams, controller: LengthController, scorer: Scorer) -> None:
     """Raise InputError for a length that is found otherwise, and a scorer that reads no suffix."""
     if not controller.fills_gaps:
-        problem = f"length {params.length!r} fills no gap: it looks for an answer's end"
-        advice = "'fixed', with the gap's length as max_tokens, or 'cal', which finds it"
-        raise InputError(f"{problem}; take {advice}", "length")
+        raise InputError(
+            f"length {params.length!r} fills no gap: it looks for an answer's end; take "
+            "'fixed', with the gap's length as max_tokens, or 'cal', which finds it",
+            "length",
+        )
     if scorer.asks == "judge":
-        problem = f"scorer {params.scorer!r} asks a judge, which does not see what follows a gap"
-        advice = "take one that the model itself answers, such as 'dise'"
-        raise InputError(f"{problem}; {advice}", "scorer")
+        raise InputError(
+            f"scorer {params.scorer!r} asks a judge, which does not see what follows a "
+            "gap; take one that the model itself answers, such as 'dise'",
+            "scorer",
+        )

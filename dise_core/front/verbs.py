@@ -256,8 +256,9 @@ def _answers(
 ) -> Job[list[RequestOutput]]:
     """Return the job of all answers. what: each plan's subject. prompts: for failed ones."""
     if on_error not in ("raise", "return"):
-        problem = f"on_error must be 'raise' or 'return', not {shown(on_error, 40)}"
-        raise InputError(problem, "on_error")
+        raise InputError(
+            f"on_error must be 'raise' or 'return', not {shown(on_error, 40)}", "on_error"
+        )
     plans, prepared = numbered(plans, what), list({id(one): one for one in settings}.values())
     if on_error == "raise":
         return Job(plans, results, prepared)
@@ -286,8 +287,10 @@ def _prepared(
     both names of these, or another count.
     """
     if params is not None and sampling_params is not None:
-        problem = "params and sampling_params are two names for one argument; give one of them"
-        raise InputError(problem, "sampling_params")
+        raise InputError(
+            "params and sampling_params are two names for one argument; give one of them",
+            "sampling_params",
+        )
     params = sampling_params if params is None else params
     settings = [*params] if isinstance(params, list | tuple) else [params] * count
     _check_pairs(count, what, len(settings), "params")
@@ -306,5 +309,6 @@ def _check_pairs(
     num_ones: int, what: str, num_others: int, named: str, parameter: str = ""
 ) -> None:
     if num_ones != num_others:
-        problem = f"{num_ones} {what} do not pair up with {num_others} {named}"
-        raise InputError(problem, parameter or named)
+        raise InputError(
+            f"{num_ones} {what} do not pair up with {num_others} {named}", parameter or named
+        )

@@ -90,8 +90,9 @@ class EngineConfig(Params):
             if not re.fullmatch(r"cpu|[0-9]{1,4}", name):
                 raise ValueError(f"max_memory of {name!r:.80}: a device is cpu or a GPU's number")
             if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?[KMGT]i?B", str(size)):
-                problem = f"max_memory of {name}: {size!r:.80} is no size"
-                raise ValueError(f"{problem}; write it as in {name}=20GiB")
+                raise ValueError(
+                    f"max_memory of {name}: {size!r:.80} is no size; write it as in {name}=20GiB"
+                )
         return self
 
     _catalog: object | None = PrivateAttr(None)

@@ -157,8 +157,9 @@ class SamplingParams(Denoising, ScoringParams):
     def _fits_together(self) -> Self:
         num_blocks = -(-self.max_tokens // self.block_length)
         if self.steps is not None and self.steps < num_blocks:
-            needed = f"one step for each of the {num_blocks} blocks"
-            raise ValueError(f"steps={self.steps} is less than {needed}")
+            raise ValueError(
+                f"steps={self.steps} is less than one step for each of the {num_blocks} blocks"
+            )
         for option in ("reviser", "constraint"):
             if getattr(self, f"{option}_settings") and getattr(self, option) is None:
                 raise ValueError(f"{option}_settings need a {option}: name one")

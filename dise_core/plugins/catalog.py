@@ -99,8 +99,8 @@ class Catalog:
 
     def option_names(self) -> set[str]:
         """Return the options of EngineConfig, and of every engine its own."""
-        own = (entry.load().options.model_fields for entry in self.engines.values())
-        return {*EngineConfig.model_fields}.union(*own)
+        fields = (entry.load().options.model_fields for entry in self.engines.values())
+        return {*EngineConfig.model_fields}.union(*fields)
 
     def load_model(self, model: str, config: EngineConfig) -> MaskPredictor:
         """Return the model of that name, folder or hub id, loaded by config.adapter, or for None by
@@ -150,8 +150,9 @@ class Catalog:
         if name not in self.selectors and numbered and f"{numbered[1]}-K" in self.selectors:
             name, settings = f"{numbered[1]}-K", {"k": int(numbered[2])}
         elif name.endswith("-K") and name in self.selectors:
-            problem = f"selector {name!r} needs a number, for example {name[:-1]}10"
-            raise InputError(problem, "selector")
+            raise InputError(
+                f"selector {name!r} needs a number, for example {name[:-1]}10", "selector"
+            )
         selector = self._build(kinds.SELECTOR, name, settings)
         is_built_in = self.selectors[name].is_built_in
         return selector if is_built_in else CheckedSelector(inner=selector)

@@ -31,11 +31,11 @@ def choose(
     do; PluginError if another plugin has the name too; and what `explain` raises.
     """
     model = ModelName.of(model)
-    named = {name: entry for name, entry in adapters.items() if name == model}
-    others = {name: entry for name, entry in adapters.items() if not entry.is_built_in}
+    namesakes = {name: entry for name, entry in adapters.items() if name == model}
+    guests = {name: entry for name, entry in adapters.items() if not entry.is_built_in}
     ours = {name: entry for name, entry in adapters.items() if entry.is_built_in}
     failures = {"": broken(problems)} if problems else {}
-    for group in (named, others, ours):
+    for group in (namesakes, guests, ours):
         answers = {name: claim(name, entry, model, revision) for name, entry in group.items()}
         failures |= {name: failure for name, (_, failure) in answers.items() if failure}
         claiming = {name: group[name] for name, (is_claimed, _) in answers.items() if is_claimed}
@@ -43,18 +43,19 @@ def choose(
             rivals = " and ".join(
                 f"{name!r} of plugin {entry.plugin!r}" for name, entry in claiming.items()
             )
-            problem = f"model {model!r} is claimed by {rivals}; choose one with {ADVICE}"
-            raise InputError(problem, "model")
+            raise InputError(
+                f"model {model!r} is claimed by {rivals}; choose one with {ADVICE}", "model"
+            )
         if claiming:
             claimant = next(iter(claiming.values()))
-            return claimant.of_its_name() if group is named else claimant
+            return claimant.of_its_name() if group is namesakes else claimant
     raise _unclaimed(model, revision, adapters, failures)
 
 
 def broken(problems: Sequence[PluginError]) -> str:
     """Return what to say of broken plugins where a name or a model is unknown."""
-    told = "; ".join(map(str, problems))
-    return f"It may be that of a broken plugin: {told}" if problems else ""
+    errors = "; ".join(map(str, problems))
+    return f"It may be that of a broken plugin: {errors}" if problems else ""
 
 
 def claim(
@@ -76,14 +77,16 @@ def _unclaimed(
 ) -> DiseError:
     if model in adapters and model not in failures:
         example = adapters[model].load().example
-        advice = "name a model that it loads by its folder or hub id"
-        advice += f", such as {example}" if example else ""
-        problem = f"{model!r} is an adapter and no model: {advice}"
-        return InputError(f"{problem}; `dise models` lists what can be named", "model")
-    told: list[str] = []
+        such_as = f", such as {example}" if example else ""
+        return InputError(
+            f"{model!r} is an adapter and no model: name a model that it loads by its folder or "
+            f"hub id{such_as}; `dise models` lists what can be named",
+            "model",
+        )
+    explanations: list[str] = []
     for name, entry in adapters.items():
         try:
-            told.append(entry.load().explain(model, *_given(revision)) or "")
+            explanations.append(entry.load().explain(model, *_given(revision)) or "")
         except DiseError as problem:
             if not failures:
                 return problem
@@ -91,12 +94,14 @@ def _unclaimed(
             return error_class("; ".join([str(problem), *failures.values()]))
         except Exception as error:
             failures.setdefault(name, _failure(name, entry, "explain", error))
-    facts = [*filter(None, dict.fromkeys(told)), *failures.values()]
+    facts = [*filter(None, dict.fromkeys(explanations)), *failures.values()]
     if facts:
-        choice = f"Load it with an adapter of your choice, {ADVICE}"
-        facts.append(f"{choice}, or install a plugin that has one for it")
-    known = [name for name, entry in adapters.items() if claim(name, entry, name)[0]]
-    return UnknownNameError("model", model, known or adapters, ". ".join(facts))
+        facts.append(
+            f"Load it with an adapter of your choice, {ADVICE}, or install a plugin that has one "
+            "for it"
+        )
+    models = [name for name, entry in adapters.items() if claim(name, entry, name)[0]]
+    return UnknownNameError("model", model, models or adapters, ". ".join(facts))
 
 
 def _failure(name: str, entry: Entry[type[MaskPredictor]], function: str, error: Exception) -> str:

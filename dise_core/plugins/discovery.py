@@ -50,21 +50,21 @@ def discover(points: Iterable[EntryPoint]) -> Catalog:
     has no hook, misspells one, raises in one or claims a taken name adds only a problem. Built-in
     plugins come first, so in a clash the other one is broken.
     """
-    found: Additions = {hook: {} for hook in HOOKS}
-    known: set[str] = set()
+    additions: Additions = {hook: {} for hook in HOOKS}
+    names: set[str] = set()
     problems: list[PluginError] = []
     for point in sorted(
         points,
         key=lambda point: (_distribution(point) != OWN_DISTRIBUTION, point.name, point.value),
     ):
         try:
-            _add(_loaded(point, known), found)
+            _add(_load(point, names), additions)
         except PluginError as problem:
             problem.plugin = point.name
             problems.append(problem)
     entries = {
-        kind.plural: dict(sorted(found[hook].items())) if kind.holds_classes else found[hook]
-        for hook, kind in HOOKS.items()
+        kind.plural: dict(sorted(named.items())) if kind.holds_classes else named
+        for kind, named in zip(KINDS, additions.values(), strict=True)
     }
     return Catalog(entries, tuple(problems))
 
@@ -73,29 +73,37 @@ def _distribution(point: EntryPoint) -> str | None:
     return point.dist.name if point.dist else None
 
 
-def _loaded(point: EntryPoint, known: set[str]) -> Additions:
-    """Return the plugin's entries, and add its name to `known`, the names of those before it."""
+def _load(point: EntryPoint, names: set[str]) -> Additions:
+    """Return the plugin's entries, and add its name to those of the plugins before it."""
     distribution = _distribution(point)
     home = f" (distribution {distribution!r})" if distribution else ""
-    origin = f"plugin {point.name!r}{home}"
-    if point.name in known:
-        problem = f"two plugins are called {point.name!r}"
-        raise PluginError(f"{problem}; rename or uninstall the {origin} at {point.value!r}")
-    known.add(point.name)
+    if point.name in names:
+        raise PluginError(
+            f"two plugins are called {point.name!r}; rename or uninstall the plugin "
+            f"{point.name!r}{home} at {point.value!r}"
+        )
+    names.add(point.name)
     try:
         plugin = point.load()
     except LEAVING:
         raise
     except BaseException as error:
-        problem = f"{origin} cannot be imported from {point.value!r}: {error_line(error)}"
-        raise PluginError(problem) from error
+        raise PluginError(
+            f"plugin {point.name!r}{home} cannot be imported from {point.value!r}: "
+            f"{error_line(error)}"
+        ) from error
     functions = inspect.getmembers(plugin, lambda member: hasattr(member, MARK))
     hooks = {name: function for name, function in functions if inspect.isroutine(function)}
-    problem = "" if hooks else "has no function marked with hookimpl"
+    hook_names = ", ".join(sorted(HOOKS))
+    if not hooks:
+        raise PluginError(
+            f"plugin {point.name!r}{home} has no function marked with hookimpl. Hooks: {hook_names}"
+        )
     if unknown := sorted(hooks.keys() - HOOKS.keys()):
-        problem = f"has a hook {unknown[0]!r} that nobody asks"
-    if problem:
-        raise PluginError(f"{origin} {problem}. Hooks: {', '.join(sorted(HOOKS))}")
+        raise PluginError(
+            f"plugin {point.name!r}{home} has a hook {unknown[0]!r} that nobody asks. "
+            f"Hooks: {hook_names}"
+        )
     return {
         hook: _collect(hook, function, point.name, distribution) for hook, function in hooks.items()
     }
@@ -110,62 +118,76 @@ def _collect(
         raise
     except BaseException as error:
         raise PluginError(f"plugin {plugin!r} fails in {hook}(): {error_line(error)}") from error
-    origin = f"plugin {plugin!r}, {hook}()"
     if not isinstance(values, Mapping):
-        wanted = "class" if HOOKS[hook].holds_classes else "value"
-        raise PluginError(f"{origin} must return {{name: {wanted}}}, not {values!r:.80}")
+        noun = "class" if HOOKS[hook].holds_classes else "value"
+        raise PluginError(
+            f"plugin {plugin!r}, {hook}() must return {{name: {noun}}}, not {values!r:.80}"
+        )
     for name, value in values.items():
-        _check_name(name, value, origin)
+        _check_name(name, value, plugin, hook)
     entries = {name: Entry(value, plugin, distribution) for name, value in values.items()}
     for name, entry in entries.items():
-        _check(name, entry, HOOKS[hook], origin)
+        _check(name, entry, HOOKS[hook])
     return entries
 
 
-def _add(additions: Additions, known: Additions) -> None:
+def _add(additions: Additions, registry: Additions) -> None:
     """Add all of a plugin's entries, or none and raise PluginError if a name is taken."""
     clashes = [
-        (hook, name) for hook, entries in additions.items() for name in entries.keys() & known[hook]
+        (hook, name)
+        for hook, entries in additions.items()
+        for name in entries.keys() & registry[hook]
     ]
     for hook, name in clashes:
-        first, second = known[hook][name], additions[hook][name]
+        first, second = registry[hook][name], additions[hook][name]
         clash = f"plugins {first.plugin!r} and {second.plugin!r} both claim {name!r} in {hook}()"
-        known[hook][name] = replace(first, clash=clash)
+        registry[hook][name] = replace(first, clash=clash)
     if clashes:
         hook, name = min(clashes)
-        raise PluginError(known[hook][name].clash or "")
+        raise PluginError(registry[hook][name].clash or "")
     for hook, entries in additions.items():
-        known[hook] |= entries
+        registry[hook] |= entries
 
 
-def _check_name(name: object, value: object, origin: str) -> None:
+def _check_name(name: object, value: object, plugin: str, hook: str) -> None:
     if not (isinstance(name, str) and name and re.fullmatch(r"[a-z0-9.-]*(-K)?", name)):
-        allowed = "lower-case letters, digits, '-' and '.' only"
-        raise PluginError(f"{origin}: the name {name!r} may hold {allowed}")
+        raise PluginError(
+            f"plugin {plugin!r}, {hook}(): the name {name!r} may hold lower-case letters, digits, "
+            "'-' and '.' only"
+        )
     if isinstance(value, str) and not re.fullmatch(r"[\w.]+:[\w.]+", value):
-        raise PluginError(f'{origin}: {name!r} is {value!r:.80}, which is no "module:name"')
+        raise PluginError(
+            f'plugin {plugin!r}, {hook}(): {name!r} is {value!r:.80}, which is no "module:name"'
+        )
 
 
-def _check(name: str, entry: Entry[Any], kind: Kind[Any], origin: str) -> None:
+def _check(name: str, entry: Entry[Any], kind: Kind[Any]) -> None:
     """Check a class; the built-in ones that are named are imported when they are used."""
     if not kind.holds_classes or (entry.is_built_in and isinstance(entry.value, str)):
         return
     cls = entry.load()
     if not (isinstance(cls, type) and issubclass(cls, kind.base)):
-        problem = f"{origin}: {name!r} is {cls!r:.80}"
-        raise PluginError(f"{problem}, which is not a subclass of {kind.base.__name__}")
+        raise PluginError(
+            f"plugin {entry.plugin!r}, {kind.hook}(): {name!r} is {cls!r:.80}, which is not a "
+            f"subclass of {kind.base.__name__}"
+        )
     if inspect.isabstract(cls):
         missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
-        raise PluginError(f"{origin}: {name!r} does not implement {missing}")
+        raise PluginError(
+            f"plugin {entry.plugin!r}, {kind.hook}(): {name!r} does not implement {missing}"
+        )
     options = cls.options if issubclass(cls, Backend) else cls
     if issubclass(options, Params):
-        _check_options(name, options, origin)
+        _check_options(name, options, entry.plugin, kind.hook)
 
 
-def _check_options(name: str, options: type[Params], origin: str) -> None:
-    taken = {*EngineConfig.model_fields, *SamplingParams.model_fields}
+def _check_options(name: str, options: type[Params], plugin: str, hook: str) -> None:
     for option, field in options.model_fields.items():
-        if option in taken:
-            raise PluginError(f"{origin}: {name!r} has an option {option!r}, which is taken")
+        if option in EngineConfig.model_fields or option in SamplingParams.model_fields:
+            raise PluginError(
+                f"plugin {plugin!r}, {hook}(): {name!r} has an option {option!r}, which is taken"
+            )
         if field.is_required():
-            raise PluginError(f"{origin}: {name!r} has an option {option!r} without a default")
+            raise PluginError(
+                f"plugin {plugin!r}, {hook}(): {name!r} has an option {option!r} without a default"
+            )

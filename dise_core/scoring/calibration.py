@@ -53,8 +53,9 @@ class Isotonic(CalibrationPart):
     def _rises(self) -> Self:
         num_scores, num_probabilities = len(self.scores), len(self.probabilities)
         if num_scores != num_probabilities:
-            problem = f"{num_scores} scores do not pair up with {num_probabilities} probabilities"
-            raise ValueError(problem)
+            raise ValueError(
+                f"{num_scores} scores do not pair up with {num_probabilities} probabilities"
+            )
         if any(low >= high for low, high in pairwise(self.scores)):
             raise ValueError("scores must increase")
         if any(low > high for low, high in pairwise(self.probabilities)):
@@ -193,13 +194,17 @@ class CalibrationFile(CalibrationPart):
         """Raise InputError, with both names, unless it was fitted on this model's scores."""
         name = predictor.info.name
         if name != self.model:
-            problem = f"the calibration is for model {self.model!r}, not for {name!r}"
-            advice = "if both are one checkpoint, say so in the file's field 'model'"
-            raise InputError(f"{problem}; {advice}", "calibration")
+            raise InputError(
+                f"the calibration is for model {self.model!r}, not for {name!r}; if "
+                "both are one checkpoint, say so in the file's field 'model'",
+                "calibration",
+            )
         if self.fingerprint not in (None, own := fingerprint(predictor)):
-            fitted = f"a model {name!r} whose fingerprint is {self.fingerprint}"
-            problem = f"the calibration is for {fitted}, and this one's is {own}"
-            raise InputError(problem, "calibration")
+            raise InputError(
+                f"the calibration is for a model {name!r} whose fingerprint is "
+                f"{self.fingerprint}, and this one's is {own}",
+                "calibration",
+            )
 
 
 class Holding(CalibrationPart):

@@ -44,8 +44,10 @@ def broken(role: str, strategy: Strategy, promise: str, answer: str) -> PluginEr
     """Return the error that names the promise of a strategy, and the answer instead, if any."""
     cls = type(strategy)
     instead = f", not {answer}" if answer else ""
-    problem = f"{role} {cls.__qualname__} of {cls.__module__} must return {promise}{instead}"
-    return PluginError(problem, cls.__module__)
+    return PluginError(
+        f"{role} {cls.__qualname__} of {cls.__module__} must return {promise}{instead}",
+        cls.__module__,
+    )
 
 
 def described(value: object) -> str:

@@ -50,10 +50,12 @@ class SequenceScorer:
         self, sequence: TokenSequence, transcripts: list[Transcript] | None = None
     ) -> Plan[Score]:
         if self.scorer.needs_writing and sequence.own_writing() is None:
-            problem = f"{self.name} reads how a text was written, and a given text has no record"
-            advice = "for given ones 'duel', which replays the writing, or 'interleaved'"
-            where = "use it where answers are generated"
-            raise InputError(f"{problem} of it; {where}, and {advice}", "scorer")
+            raise InputError(
+                f"{self.name} reads how a text was written, and a given text has no "
+                "record of it; use it where answers are generated, and for given ones "
+                "'duel', which replays the writing, or 'interleaved'",
+                "scorer",
+            )
         if self.scorer.asks == "target":
             end_id = self.end_id if self.scorer.reads_end else None
             selector = self.selector
@@ -64,8 +66,9 @@ class SequenceScorer:
         if len(text) == 0:
             return Score.of_nothing()
         if self.translation is None:
-            message = "no model 'judge' is loaded that could read the text in its own tokens"
-            raise InputError(message, "judge")
+            raise InputError(
+                "no model 'judge' is loaded that could read the text in its own tokens", "judge"
+            )
         judged = self.translation.of(sequence)
         score = yield from self._asked(judged, WholeResponse(), transcripts)
         return replace(score, positions=text) if score.num_positions else score
@@ -99,8 +102,9 @@ class SequenceScorer:
         """Return what a judge's score stands for. Raises InputError but for the whole response."""
         chosen, text = np.flatnonzero(self.selector.select(sequence)), sequence.text_positions
         if len(np.setdiff1d(text, chosen)) or (chosen < sequence.prompt_length).any():
-            problem = f"{self.name} takes the whole response: its selector is response-text"
-            raise InputError(problem, "selector")
+            raise InputError(
+                f"{self.name} takes the whole response: its selector is response-text", "selector"
+            )
         return text
 
     def evaluate(self, sequence: TokenSequence) -> Plan[Evaluation]:

@@ -86,8 +86,9 @@ def _claim(adapter: type[MaskPredictor], model: str) -> bool:
     try:
         is_claimed = adapter.claims(model)
     except Exception as error:
-        promise = f"claims({model!r}) must not raise, whatever the name: {error!r}"
-        raise AssertionError(promise) from error
+        raise AssertionError(
+            f"claims({model!r}) must not raise, whatever the name: {error!r}"
+        ) from error
     promise = f"claims({model!r}) must return a bool, not {is_claimed!r}"
     expect(isinstance(is_claimed, bool), promise)
     return is_claimed
