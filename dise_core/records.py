@@ -29,3 +29,13 @@ def is_deeper(value: object, most: int) -> bool:
 def json_number(value: float | None) -> float | None:
     """Return the number as JSON has it: null for one that is not finite."""
     return value if value is not None and math.isfinite(value) else None
+
+
+def first_difference(name: str, value: object, other: object) -> tuple[str, object, object]:
+    """Return the first values in which two records of that name differ, by the names that lead to
+    them, as in "settings.k"; the two values themselves if they are no records, or equal.
+    """
+    if not isinstance(value, Mapping) or not isinstance(other, Mapping) or value == other:
+        return name, value, other
+    key = next(key for key in {**value, **other} if value.get(key) != other.get(key))
+    return first_difference(f"{name}.{key}" if name else key, value.get(key), other.get(key))

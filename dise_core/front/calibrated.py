@@ -2,16 +2,18 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import JsonValue
 
 from dise_core.errors import InputError
+from dise_core.models.info import ModelInfo
 from dise_core.models.predictor import MaskPredictor
 from dise_core.models.prompts import GivenPrompt
 from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.kinds import CONSTRAINT, LENGTH, REVISER, UNMASKING, Kind
+from dise_core.records import first_difference
 from dise_core.scoring.calibration import Calibration
 from dise_core.scoring.sequence_scorer import SequenceScorer
 
@@ -32,14 +34,6 @@ class Answers:
     scoring: ScoringParams
     params: SamplingParams | None = None
     is_finished: bool = True
-
-    @property
-    def judge(self) -> str:
-        return self.predictors["judge"].info.name if "judge" in self.predictors else ""
-
-    @property
-    def texts(self) -> Literal["written", "given"]:
-        return "given" if self.params is None else "written"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +123,18 @@ def _of_scores(calibration: Calibration, answers: Answers) -> Iterator[str]:
     if calibration.map and catalog.selector(calibration.selector) != bound.selector:
         other = answers.scoring.selector
         yield f"it was fitted on scores over {calibration.selector!r}, not over {other!r}"
-    if bound.scorer.asks == "judge" and calibration.judge != answers.judge:
-        yield f"it was fitted on scores of the judge {calibration.judge!r}, not {answers.judge!r}"
+    judge = answers.predictors["judge"].info.name if "judge" in answers.predictors else ""
+    if bound.scorer.asks == "judge" and calibration.judge != judge:
+        yield f"it was fitted on scores of the judge {calibration.judge!r}, not {judge!r}"
 
 
 def _of_texts(calibration: Calibration, answers: Answers) -> Iterator[str]:
     fitted, prompt = calibration.holds_for, answers.prompt
     if prompt.is_gap:
         yield "it was fitted on whole answers, and this one fills a gap"
-    if (fitted.texts, answers.texts) == ("written", "given"):
+    if fitted.texts == "written" and answers.params is None:
         yield "it was fitted on answers that the model wrote, and this text was given to it"
-    if (fitted.texts, answers.texts) == ("given", "written"):
+    if fitted.texts == "given" and answers.params is not None:
         yield "it was fitted on texts that were given to the model, and it wrote this one"
     if fitted.finished != answers.is_finished:
         ends = "finished texts, and this one is read as one that goes on"
@@ -166,16 +161,14 @@ def _of_settings(calibration: Calibration, answers: Answers) -> Iterator[str]:
             yield "it was fitted on free answers, and this one keeps to a constraint"
         return
     defaults = settings_of_answers(SamplingParams(), answers.catalog)
-    usual = (None, "fixed" if info.block_length is None else "until-end")
-    for name, value in settings_of_answers(answers.params, answers.catalog).items():
-        is_the_models = name == "block_length" and info.block_length is not None
-        same = usual if name == "length" and value in usual else (value,)
-        if is_the_models or any(holding.allows(name, each, defaults[name]) for each in same):
-            continue
-        yield _other_setting(name, value, holding.settings.get(name, (defaults[name],)))
+    lengths = (None, "fixed" if info.block_length is None else "until-end")
+    for name, value in settings_of_answers(answers.params, answers.catalog, info).items():
+        aliases = lengths if name == "length" and value in lengths else (value,)
+        if not any(holding.allows(name, alias, defaults[name]) for alias in aliases):
+            yield _other_setting(name, value, holding.settings.get(name, (defaults[name],)))
 
 
-def _other_setting(name: str, value: JsonValue, fitted: Sequence[JsonValue]) -> str:
+def _other_setting(name: str, value: object, fitted: Sequence[object]) -> str:
     """Return what an answer's setting is, beside the values of those that were fitted on."""
     if name == "constraint" and value is None:
         return "it was fitted on answers under a constraint, and this one is free"
@@ -185,21 +178,23 @@ def _other_setting(name: str, value: JsonValue, fitted: Sequence[JsonValue]) -> 
         singles = "single answers" if fitted[0] is None else f"the best {fitted[0]} answers"
         asked = "is one of those written" if value is None else f"is of the best {value}"
         return f"it was fitted on {singles}, and this one {asked}"
-    if isinstance(value, dict) and isinstance(other := fitted[0], dict):
-        name = next((key for key in value if value[key] != other.get(key)), name)
-        value, fitted = value.get(name), [other.get(name)]
-    shown = " or ".join(_shown(each) for each in fitted)
-    return f"it was fitted on answers with {name} {shown}, not {_shown(value)}"
+    if isinstance(value, dict):
+        name, *pair = first_difference(name, fitted[0], value)
+        fitted, value = pair[:1], pair[1]
+    values = " or ".join(_setting_text(setting) for setting in fitted)
+    return f"it was fitted on answers with {name} {values}, not {_setting_text(value)}"
 
 
-def _shown(value: JsonValue) -> str:
+def _setting_text(value: object) -> str:
     return "unset" if value is None else f"{value!s:.80}"
 
 
-def settings_of_answers(params: SamplingParams, catalog: Catalog) -> dict[str, JsonValue]:
+def settings_of_answers(
+    params: SamplingParams, catalog: Catalog, info: ModelInfo | None = None
+) -> dict[str, JsonValue]:
     """Return what decides how often answers written with these params are right, as JSON. Settings
     of a strategy are whole, tokens_per_step is what the policy commits, and n counts where it
-    selects.
+    selects. info: of the model, whose own blocks are no setting.
     """
     is_selected = params.num_samples > params.n
     settings: dict[str, JsonValue] = {
@@ -216,6 +211,8 @@ def settings_of_answers(params: SamplingParams, catalog: Catalog) -> dict[str, J
     settings["tokens_per_step"] = policy.rate_of(params)
     if params.cache not in ("prefix", "dual"):
         settings["cache"] = "exact"  # as any other that changes no answer
+    if info is not None and info.block_length is not None:
+        del settings["block_length"]
     return settings
 
 

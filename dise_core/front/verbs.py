@@ -215,8 +215,8 @@ class Verbs(ABC):
         InputError if prompts and lists of candidates do not pair up, or if a list is empty.
         """
         if is_one(prompts):
-            one = cast("Prompt", prompts), cast("Sequence[Prompt]", candidates)
-            plan = self.planner.rank(*one, params_of(params, ScoringParams), chat, finished)
+            pair = cast("Prompt", prompts), cast("Sequence[Prompt]", candidates)
+            plan = self.planner.rank(*pair, params_of(params, ScoringParams), chat, finished)
             return self.do(Job[RequestOutput]([plan], one_result))
         check_list(candidates, "candidates", "a list of candidates for each prompt")
         lists = cast("Sequence[Sequence[Prompt]]", candidates)
@@ -249,19 +249,20 @@ def request(
 def _answers(
     planner: Planner,
     plans: list[Plan[RequestOutput]],
-    what: str,
+    subject: str,
     on_error: OnError,
     prompts: Sequence[object] = (),
     settings: Sequence[Preparation] = (),
 ) -> Job[list[RequestOutput]]:
-    """Return the job of all answers. what: each plan's subject. prompts: for failed ones."""
+    """Return the job of all answers. subject: of each plan. prompts: for failed ones."""
     if on_error not in ("raise", "return"):
         raise InputError(
             f"on_error must be 'raise' or 'return', not {shown(on_error, 40)}", "on_error"
         )
-    plans, prepared = numbered(plans, what), list({id(one): one for one in settings}.values())
+    plans = numbered(plans, subject)
+    preparations = list({id(prepared): prepared for prepared in settings}.values())
     if on_error == "raise":
-        return Job(plans, results, prepared)
+        return Job(plans, results, preparations)
     model = planner.predictor.info.name
 
     def answer(outcome: Outcome[RequestOutput]) -> RequestOutput:
@@ -272,13 +273,13 @@ def _answers(
         usage = Usage(0, 0, 0, 0.0, outcome.seconds)
         return RequestOutput(text, (), model, (), usage, error=outcome.error)
 
-    return Job(plans, lambda ended: list(map(answer, _in_order(ended))), prepared)
+    return Job(plans, lambda ended: list(map(answer, _in_order(ended))), preparations)
 
 
 def _prepared(
     planner: Planner,
     count: int,
-    what: str,
+    noun: str,
     params: Sampling,
     sampling_params: Sampling,
     is_gap: bool = False,
@@ -293,22 +294,17 @@ def _prepared(
         )
     params = sampling_params if params is None else params
     settings = [*params] if isinstance(params, list | tuple) else [params] * count
-    _check_pairs(count, what, len(settings), "params")
-    made = {id(one): planner.resolver.prepared(one, is_gap) for one in settings}
-    return [made[id(one)] for one in settings]
+    pairs = _pairs(range(count), noun, settings, "params")
+    preparations = {id(item): planner.resolver.prepared(item, is_gap) for _, item in pairs}
+    return [preparations[id(item)] for _, item in pairs]
 
 
 def _pairs(
-    ones: Sequence[A], what: str, others: Sequence[B], named: str, parameter: str = ""
+    firsts: Sequence[A], noun: str, seconds: Sequence[B], second_noun: str, parameter: str = ""
 ) -> list[tuple[A, B]]:
-    _check_pairs(len(ones), what, len(others), named, parameter)
-    return list(zip(ones, others, strict=True))
-
-
-def _check_pairs(
-    num_ones: int, what: str, num_others: int, named: str, parameter: str = ""
-) -> None:
-    if num_ones != num_others:
+    if len(firsts) != len(seconds):
         raise InputError(
-            f"{num_ones} {what} do not pair up with {num_others} {named}", parameter or named
+            f"{len(firsts)} {noun} do not pair up with {len(seconds)} {second_noun}",
+            parameter or second_noun,
         )
+    return list(zip(firsts, seconds, strict=True))
