@@ -16,10 +16,10 @@ LogProbs = npt.NDArray[np.float32]
 """Natural logarithms of probabilities, in nats."""
 
 
-def num_shared(one: Ids, other: Ids) -> int:
+def num_shared(first: Ids, second: Ids) -> int:
     """Return the number of equal tokens with which both texts begin, int64 [N] and [M]."""
-    length = min(len(one), len(other))
-    different = np.flatnonzero(one[:length] != other[:length])
+    length = min(len(first), len(second))
+    different = np.flatnonzero(first[:length] != second[:length])
     return int(different[0]) if len(different) else length
 
 

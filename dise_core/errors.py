@@ -35,9 +35,9 @@ class InputError(DiseError, ValueError):
 
     def at(self, place: str) -> Self:
         """Return the same error, with a message that begins with the place of what is at fault."""
-        other = type(self).__new__(type(self), f"{place}: {self}")
-        other.__dict__.update(self.__dict__)
-        return other
+        error = type(self).__new__(type(self), f"{place}: {self}")
+        error.__dict__.update(self.__dict__)
+        return error
 
 
 class UnknownNameError(InputError):

@@ -13,10 +13,10 @@ JsonFields = Mapping[str, object]
 """The fields of an object of JSON, which may be anything until they are looked at."""
 
 
-def is_deeper(value: object, most: int) -> bool:
-    """Return whether some value lies in more than `most` lists and objects of JSON."""
+def is_deeper(value: object, max_depth: int) -> bool:
+    """Return whether some value lies in more than `max_depth` lists and objects of JSON."""
     level = [value]
-    for _ in range(most + 1):
+    for _ in range(max_depth + 1):
         level = [
             inner
             for outer in level
@@ -31,11 +31,11 @@ def json_number(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def first_difference(name: str, value: object, other: object) -> tuple[str, object, object]:
+def first_difference(name: str, first: object, second: object) -> tuple[str, object, object]:
     """Return the first values in which two records of that name differ, by the names that lead to
     them, as in "settings.k"; the two values themselves if they are no records, or equal.
     """
-    if not isinstance(value, Mapping) or not isinstance(other, Mapping) or value == other:
-        return name, value, other
-    key = next(key for key in {**value, **other} if value.get(key) != other.get(key))
-    return first_difference(f"{name}.{key}" if name else key, value.get(key), other.get(key))
+    if not isinstance(first, Mapping) or not isinstance(second, Mapping) or first == second:
+        return name, first, second
+    key = next(key for key in {**first, **second} if first.get(key) != second.get(key))
+    return first_difference(f"{name}.{key}" if name else key, first.get(key), second.get(key))

@@ -29,12 +29,12 @@ class AnswerMaker:
     request: Resolved
 
     def given(
-        self, generations: Sequence[Generation], cost: Cost, most: int | None = None
+        self, generations: Sequence[Generation], cost: Cost, max_outputs: int | None = None
     ) -> RequestOutput:
         """Return the given responses, at most so many, best score first; ties keep their order."""
         ranked = sorted(
             enumerate(generations), key=lambda pair: -pair[1].evaluation.score.rank_value
-        )[:most]
+        )[:max_outputs]
         prompt = self.request.prompt
         num_given = len(prompt.ids) + len(prompt.suffix)
         num_written = sum(len(generation.sequence.text_positions) for _, generation in ranked)
@@ -84,29 +84,29 @@ class AnswerMaker:
         selected = sequence.mask_of(generation.evaluation.score.positions)[response]
         is_end = sequence.special.is_end(sequence.response)
         text_of = self.predictor.tokenizer.token_text
-        spelt = iter(pieces(self.predictor.tokenizer, sequence.response[~is_end]))
+        texts = iter(pieces(self.predictor.tokenizer, sequence.response[~is_end]))
         rows: Iterable[tuple[float | None, list[int], list[float]]] = repeat((None, [], []))
         if report is not None:
             reported = (report.logprobs, report.top_ids, report.top_logprobs)
             rows = zip(*(column.tolist() for column in reported), strict=True)
-        written: Iterable[float | None] = repeat(None)
+        written_logprobs: Iterable[float | None] = repeat(None)
         if writing is not None:
             values = writing.logprobs[response].tolist()
-            written = (None if math.isnan(value) else value for value in values)
+            written_logprobs = (None if math.isnan(value) else value for value in values)
         columns = (column.tolist() for column in (sequence.response, selected, is_end))
         return tuple(
             Token(
                 token_id,
-                text_of(token_id) if end else next(spelt),
+                text_of(token_id) if end else next(texts),
                 logprob,
-                chosen,
+                is_selected,
                 end,
                 tuple(zip(ids, logprobs, strict=True)),
                 tuple(map(text_of, ids)),
                 value,
             )
-            for token_id, chosen, end, (logprob, ids, logprobs), value in zip(
-                *columns, rows, written, strict=False
+            for token_id, is_selected, end, (logprob, ids, logprobs), value in zip(
+                *columns, rows, written_logprobs, strict=False
             )
         )
 

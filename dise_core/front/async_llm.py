@@ -114,11 +114,11 @@ class AsyncLLM:
         """Return what a job makes of its plans once all have ended; cancelling it cancels all.
         Raises InputError for more plans than may wait, which no later try would mend.
         """
-        num_texts, most = len(job.plans), self.engine.max_waiting
-        if num_texts > most:
+        num_texts, max_texts = len(job.plans), self.engine.max_waiting
+        if num_texts > max_texts:
             raise InputError(
-                f"this request has {num_texts} texts, more than the {most} that may wait at a time "
-                "(--max-waiting): send it in parts"
+                f"this request has {num_texts} texts, more than the {max_texts} that may wait at a "
+                "time (--max-waiting): send it in parts"
             )
         await self.prepare(job.prepared)
         async with aclosing(self.run(job.plans)) as outcomes:

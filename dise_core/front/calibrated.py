@@ -60,8 +60,8 @@ class Calibrations:
         if self.named is not None:
             reason = why_not(self.named, answers)
             return Calibrated(self.named) if reason is None else Calibrated(None, reason)
-        holding = (own for own in self.own if why_not(own, answers) is None)
-        return Calibrated(next(holding, None))
+        fitting = (own for own in self.own if why_not(own, answers) is None)
+        return Calibrated(next(fitting, None))
 
     def stopping(self, answers: Answers) -> Calibration | None:
         """Return what makes probabilities of the scores that `stop_at` is compared with; None where
@@ -73,19 +73,19 @@ class Calibrations:
             return None
         params = answers.scoring
         assert isinstance(params, SamplingParams), "written answers have them"
-        each = params.model_copy(update={"n": 1, "best_of": None, "stop_at": None})
-        told = self.of(replace(answers, params=each))
-        if told.calibration is None:
-            self._refuse_probability(stop_at, told.reason, answers)
+        single = params.model_copy(update={"n": 1, "best_of": None, "stop_at": None})
+        calibrated = self.of(replace(answers, params=single))
+        if calibrated.calibration is None:
+            self._refuse_probability(stop_at, calibrated.reason, answers)
             return None
-        highest = told.calibration.map.highest if told.calibration.map else 0.0
+        highest = calibrated.calibration.map.highest if calibrated.calibration.map else 0.0
         if not 0 < stop_at <= highest:
             raise InputError(
                 f"stop_at={stop_at}: with this calibration it is a probability above 0 "
                 f"and, as no score has a higher one, at most {highest:.4f}",
                 "stop_at",
             )
-        return told.calibration
+        return calibrated.calibration
 
     def _refuse_probability(self, stop_at: float, reason: str | None, answers: Answers) -> None:
         if reason is not None:
@@ -94,7 +94,8 @@ class Calibrations:
                 f"for these answers: {reason}",
                 "stop_at",
             )
-        if stop_at > 0 and any(own.scorer == answers.scoring.scorer for own in self.own):
+        scorers = [calibration.scorer for calibration in self.own]
+        if stop_at > 0 and answers.scoring.scorer in scorers:
             raise InputError(
                 f"stop_at={stop_at} is no score of {answers.scoring.scorer!r}, and the model's "
                 "own calibration holds for single answers at its own settings alone; name a "
@@ -121,8 +122,8 @@ def _of_scores(calibration: Calibration, answers: Answers) -> Iterator[str]:
                 f"not {requested!s:.80}"
             )
     if calibration.map and catalog.selector(calibration.selector) != bound.selector:
-        other = answers.scoring.selector
-        yield f"it was fitted on scores over {calibration.selector!r}, not over {other!r}"
+        selector = answers.scoring.selector
+        yield f"it was fitted on scores over {calibration.selector!r}, not over {selector!r}"
     judge = answers.predictors["judge"].info.name if "judge" in answers.predictors else ""
     if bound.scorer.asks == "judge" and calibration.judge != judge:
         yield f"it was fitted on scores of the judge {calibration.judge!r}, not {judge!r}"
@@ -176,8 +177,8 @@ def _other_setting(name: str, value: object, fitted: Sequence[object]) -> str:
         return "it was fitted on free answers, and this one keeps to a constraint"
     if name == "best_of":
         singles = "single answers" if fitted[0] is None else f"the best {fitted[0]} answers"
-        asked = "is one of those written" if value is None else f"is of the best {value}"
-        return f"it was fitted on {singles}, and this one {asked}"
+        group = "is one of those written" if value is None else f"is of the best {value}"
+        return f"it was fitted on {singles}, and this one {group}"
     if isinstance(value, dict):
         name, *pair = first_difference(name, fitted[0], value)
         fitted, value = pair[:1], pair[1]
@@ -232,4 +233,4 @@ def fitted_settings(
         for name, value in settings_of_answers(params, catalog).items():
             if value not in values[name]:
                 values[name].append(value)
-    return {name: tuple(some) for name, some in values.items() if some != [defaults[name]]}
+    return {name: tuple(choices) for name, choices in values.items() if choices != [defaults[name]]}

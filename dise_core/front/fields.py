@@ -68,20 +68,20 @@ class JsonAnswer:
         values = values_of(self._text)
         return {pointer: self._field(pointer, values[pointer], calibration) for pointer in values}
 
-    def _field(self, pointer: str, found: Spanned, calibration: Calibration | None) -> Field:
-        kind = TYPES[type(found.value)]
-        tokens = np.unique(np.concatenate([self._tokens(*span) for span in found.evidence]))
+    def _field(self, pointer: str, spanned: Spanned, calibration: Calibration | None) -> Field:
+        kind = TYPES[type(spanned.value)]
+        tokens = np.unique(np.concatenate([self._tokens(*span) for span in spanned.evidence]))
         logprobs = self.logprobs[tokens[~self.is_forced[tokens]]]
         logprobs = logprobs[~np.isnan(logprobs)]
         score = float(logprobs.sum()) if len(logprobs) else None
         fit = None if calibration is None else calibration.of_field(pointer, kind)
         abstained = None if fit is None or score is None else fit.abstains(score)
         return Field(
-            value=None if abstained and self._may_be_null(found) else found.value,
+            value=None if abstained and self._may_be_null(spanned) else spanned.value,
             type=kind,
             score=score,
             least=float(logprobs.min()) if len(logprobs) else None,
-            span=found.span,
+            span=spanned.span,
             tokens=(int(tokens[0]), int(tokens[-1]) + 1),
             forced=bool(self.is_forced[tokens].all()),
             probability=None if fit is None or score is None else fit.probability(score),
@@ -98,8 +98,10 @@ class JsonAnswer:
 
     def _tokens(self, start: int, stop: int) -> Ids:
         """Return the tokens that spell characters; an empty piece is a part of a later one's."""
-        before, first, last = np.searchsorted(self._ends, [start - 1, start, stop - 1], "right")
-        return np.arange(min(before + 1, first) if start else 0, last + 1)
+        before, start_token, stop_token = np.searchsorted(
+            self._ends, [start - 1, start, stop - 1], "right"
+        )
+        return np.arange(min(before + 1, start_token) if start else 0, stop_token + 1)
 
     @cached_property
     def _states(self) -> list[int]:
@@ -107,11 +109,11 @@ class JsonAnswer:
         table, data = self.automaton.next, self._text.encode()
         return [*accumulate(data, lambda state, byte: int(table[state, byte]), initial=0)]
 
-    def _may_be_null(self, found: Spanned) -> bool:
+    def _may_be_null(self, spanned: Spanned) -> bool:
         """Whether the text goes on, behind null in that place, as it does."""
-        quote, data = isinstance(found.value, str), self._text.encode()
-        start = len(self._text[: found.span[0] - quote].encode())
-        stop = len(self._text[: found.span[1] + quote].encode())
+        quote, data = isinstance(spanned.value, str), self._text.encode()
+        start = len(self._text[: spanned.span[0] - quote].encode())
+        stop = len(self._text[: spanned.span[1] + quote].encode())
         state = self.automaton.run(b"null" + data[stop : stop + 1], self._states[start])
         if stop == len(data):
             return bool(self.automaton.accepting[state])

@@ -87,9 +87,9 @@ class LLM(Verbs):
         ModelError for one that cannot be loaded, PluginError for one whose name two plugins claim.
         """
         choose_threads()
-        named = options.get("calibration")
-        calibration = Calibration.of(named)
-        file = fspath(named) if isinstance(named, str | PathLike) else None
+        named_calibration = options.get("calibration")
+        calibration = Calibration.of(named_calibration)
+        file = fspath(named_calibration) if isinstance(named_calibration, str | PathLike) else None
         fields: Record = {**options, "calibration": file}
         self.config = EngineConfig(**fields)
         self.catalog = catalog or installed_catalog()
@@ -101,8 +101,8 @@ class LLM(Verbs):
         if calibration is not None:
             calibration.check_model(predictor)
         self._fit(predictors)
-        own = tuple(map(Calibration.load, predictor.calibration_files))
-        planner = Planner(Resolver(predictors, self.catalog, Calibrations(calibration, own)))
+        defaults = tuple(map(Calibration.load, predictor.calibration_files))
+        planner = Planner(Resolver(predictors, self.catalog, Calibrations(calibration, defaults)))
         engine = Engine(predictors, self.config, shown)
         self._open: tuple[Planner, Engine] | None = (planner, engine)
         self._process = os.getpid()
@@ -172,13 +172,13 @@ class LLM(Verbs):
     ) -> Generator[CanvasUpdate | RequestOutput, None, None]:
         """Yield what each denoising step of one of the planner's plans commits, then the answer."""
         request = self.engine.request(0, plan)
-        canvases, seen = Canvases(self.predictor), None
+        canvases, reads = Canvases(self.predictor), None
         try:
             request.start()
             while not request.is_finished:
-                if request.reads is not seen:
-                    seen = request.reads
-                    yield from canvases.updates(seen)
+                if request.reads is not reads:
+                    reads = request.reads
+                    yield from canvases.updates(reads)
                 self.engine.step([request])
         finally:
             request.close()
@@ -209,11 +209,11 @@ class LLM(Verbs):
 
     def _fit(self, predictors: dict[str, MaskPredictor]) -> None:
         """Make sure that the models fit into memory together; note the type that "auto" means."""
-        target, *others = dict.fromkeys(predictors.values())
-        if (dtype := target.fit(others)) is not None:
+        target, *judges = dict.fromkeys(predictors.values())
+        if (dtype := target.fit(judges)) is not None:
             self.config = self.config.model_copy(update={"dtype": dtype})
-        for other in others:
-            other.fit()
+        for predictor in judges:
+            predictor.fit()
 
     def _opened(self, model: object, config: EngineConfig) -> MaskPredictor:
         if isinstance(model, str | PathLike):

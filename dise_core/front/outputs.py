@@ -126,7 +126,7 @@ class CompletionOutput:
             "tokens": [token.to_dict() for token in self._listed()],
         }
         if self.fields:
-            record["fields"] = {path: one.to_dict() for path, one in self.fields.items()}
+            record["fields"] = {path: field.to_dict() for path, field in self.fields.items()}
         if self.trace:
             record["length"] = {
                 "controller": self.length_controller,

@@ -49,28 +49,28 @@ class Planner:
     def generate(
         self,
         prompt: Prompt,
-        asked: Preparable,
+        params: Preparable,
         chat: bool | None = None,
         recorded: tuple[Confidence, ...] = (),
     ) -> Plan[RequestOutput]:
         """Return a plan of the responses to one prompt, best score first. recorded: the confidences
         that their Writing tells besides those that the scorer reads.
         """
-        given, prepared = self.resolver.prompts.read(prompt, chat), self.resolver.prepared(asked)
-        return (yield from self._write(self.resolver.writing(given, prepared, recorded)))
+        context, prepared = self.resolver.prompts.read(prompt, chat), self.resolver.prepared(params)
+        return (yield from self._write(self.resolver.writing(context, prepared, recorded)))
 
     def chat(
-        self, messages: Sequence[Message], asked: Preparable, tools: Sequence[FunctionTool] = ()
+        self, messages: Sequence[Message], params: Preparable, tools: Sequence[FunctionTool] = ()
     ) -> Plan[RequestOutput]:
-        given = self.resolver.prompts.conversation(messages, tools)
-        prepared = self.resolver.prepared(asked)
-        return (yield from self._write(self.resolver.writing(given, prepared)))
+        context = self.resolver.prompts.conversation(messages, tools)
+        prepared = self.resolver.prepared(params)
+        return (yield from self._write(self.resolver.writing(context, prepared)))
 
-    def fill(self, prefix: Prompt, suffix: Prompt, asked: Preparable) -> Plan[RequestOutput]:
+    def fill(self, prefix: Prompt, suffix: Prompt, params: Preparable) -> Plan[RequestOutput]:
         """Return a plan of what stands between the two, best score first."""
-        given = self.resolver.prompts.gap(prefix, suffix)
-        prepared = self.resolver.prepared(asked, is_gap=True)
-        return (yield from self._write(self.resolver.writing(given, prepared)))
+        context = self.resolver.prompts.gap(prefix, suffix)
+        prepared = self.resolver.prepared(params, is_gap=True)
+        return (yield from self._write(self.resolver.writing(context, prepared)))
 
     def score(
         self,
@@ -84,8 +84,10 @@ class Planner:
         whether an end token follows it, which scorers read and none selects; None: if it is a text.
         """
         check_choice(finished, "finished")
-        given = self.resolver.prompts.read_or_none(prompt, chat)
-        return (yield from self._score(self.resolver.scoring(given, [response], params, finished)))
+        context = self.resolver.prompts.read_or_none(prompt, chat)
+        return (
+            yield from self._score(self.resolver.scoring(context, [response], params, finished))
+        )
 
     def rank(
         self,
@@ -102,8 +104,8 @@ class Planner:
         check_list(candidates, "candidates", "a list of texts or of token ids")
         if len(candidates) == 0:
             raise InputError("no candidate given", "candidates")
-        given = self.resolver.prompts.read_or_none(prompt, chat)
-        request = self.resolver.scoring(given, candidates, params, bool(finished))
+        context = self.resolver.prompts.read_or_none(prompt, chat)
+        request = self.resolver.scoring(context, candidates, params, bool(finished))
         return (yield from self._score(request))
 
     def texts(
@@ -114,9 +116,9 @@ class Planner:
         chat: bool | None = None,
     ) -> list[TokenSequence]:
         """Return the texts that `score` would score, for several scorers."""
-        given = self.resolver.prompts.read_or_none(prompt, chat)
+        context = self.resolver.prompts.read_or_none(prompt, chat)
         block_length = fitted(params, self.predictor.info).block_length
-        return self.resolver.texts(given, responses, block_length)
+        return self.resolver.texts(context, responses, block_length)
 
     def end_id(self, prompt: Prompt, chat: bool | None = None) -> int | None:
         return self.resolver.prompts.end_id(self.resolver.prompts.read_or_none(prompt, chat))

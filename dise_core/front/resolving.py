@@ -160,13 +160,13 @@ class Resolver:
     def prompts(self) -> Prompts:
         return Prompts(self.predictors)
 
-    def prepared(self, asked: object, is_gap: bool = False) -> Preparation:
+    def prepared(self, params: object, is_gap: bool = False) -> Preparation:
         """Return what prepares a request; None asks for the defaults. Raises InputError for what
         are no params.
         """
-        if isinstance(asked, Preparation):
-            return asked if asked.is_gap == is_gap else Preparation(self, asked.asked, is_gap)
-        return Preparation(self, params_of(asked, SamplingParams), is_gap)
+        if isinstance(params, Preparation):
+            return params if params.is_gap == is_gap else Preparation(self, params.asked, is_gap)
+        return Preparation(self, params_of(params, SamplingParams), is_gap)
 
     def writing(
         self, prompt: GivenPrompt, prepared: Preparation, recorded: tuple[Confidence, ...] = ()

@@ -65,12 +65,12 @@ UNKNOWN = "unknown_name"
 """The type of pydantic's problem with a name that no field has."""
 
 
-def not_larger(fields: Any, most: int) -> Any:
+def not_larger(fields: Any, max_fields: int) -> Any:
     """Return the value unchanged. Raises one error for an object with too many fields, rather than
     one for each field.
     """
-    if isinstance(fields, dict) and (count := len(fields)) > most:
-        facts = {"field_type": "Dictionary", "max_length": most, "actual_length": count}
+    if isinstance(fields, dict) and (count := len(fields)) > max_fields:
+        facts = {"field_type": "Dictionary", "max_length": max_fields, "actual_length": count}
         raise PydanticKnownError("too_long", facts)
     return fields
 
@@ -89,8 +89,8 @@ class Suggesting(BaseModel):
             if problem["type"] != "extra_forbidden" or len(problem["loc"]) > 1:
                 raise
             name = str(problem["loc"][0])
-            shown, hint = f"{name:.80}", did_you_mean(name, _names(cls))
-            said = {"name": shown, "quoted": repr(shown), "hint": hint}
+            name_text, hint = f"{name:.80}", did_you_mean(name, _names(cls))
+            said = {"name": name_text, "quoted": repr(name_text), "hint": hint}
             raise PydanticCustomError(
                 UNKNOWN, "there is no setting {quoted}{hint}", said
             ) from error
@@ -138,10 +138,10 @@ def place_of(problem: Mapping[str, Any]) -> tuple[str | int, ...]:
 
 
 def input_error(
-    error: ValidationError, subject: str | None = None, known: Collection[str] = ()
+    error: ValidationError, subject: str | None = None, names: Collection[str] = ()
 ) -> InputError:
     """Return an InputError for a pydantic error's first problem; its one-line message names the
-    parameter, the value and what is allowed. known: the settings that there are.
+    parameter, the value and what is allowed. names: of the settings that there are.
     """
     problem = error.errors(include_url=False)[0]
     parameter = ".".join(str(part) for part in place_of(problem)) or None
@@ -150,8 +150,8 @@ def input_error(
     if problem["type"] == UNKNOWN:
         return InputError(f"{origin}{message}", parameter)
     if problem["type"] == "extra_forbidden":
-        hint = did_you_mean(parameter or "", known)
-        listed = f"{hint or '.'} Known: {', '.join(sorted(known)) or 'none'}" if subject else ""
+        hint = did_you_mean(parameter or "", names)
+        listed = f"{hint or '.'} Known: {', '.join(sorted(names)) or 'none'}" if subject else ""
         return InputError(f"{origin}there is no setting {parameter!r}{listed}", parameter)
     value = f"{parameter}={problem['input']!r:.80}: " if parameter else ""
     return InputError(f"{origin}{value}{message}", parameter)

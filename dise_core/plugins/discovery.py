@@ -63,8 +63,8 @@ def discover(points: Iterable[EntryPoint]) -> Catalog:
             problem.plugin = point.name
             problems.append(problem)
     entries = {
-        kind.plural: dict(sorted(named.items())) if kind.holds_classes else named
-        for kind, named in zip(KINDS, additions.values(), strict=True)
+        kind.plural: dict(sorted(items.items())) if kind.holds_classes else items
+        for kind, items in zip(KINDS, additions.values(), strict=True)
     }
     return Catalog(entries, tuple(problems))
 

@@ -51,6 +51,6 @@ class Entry(Generic[V]):
                 raise
             raise self.failure(f"{self.value!r} cannot be imported", error) from error
 
-    def failure(self, what: str, error: BaseException) -> PluginError:
+    def failure(self, problem: str, error: BaseException) -> PluginError:
         """Return the error that names the plugin for one that was raised in its code."""
-        return PluginError(f"plugin {self.plugin!r}: {what}: {error_line(error)}", self.plugin)
+        return PluginError(f"plugin {self.plugin!r}: {problem}: {error_line(error)}", self.plugin)

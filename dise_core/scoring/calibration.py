@@ -199,10 +199,10 @@ class CalibrationFile(CalibrationPart):
                 "both are one checkpoint, say so in the file's field 'model'",
                 "calibration",
             )
-        if self.fingerprint not in (None, own := fingerprint(predictor)):
+        if self.fingerprint not in (None, model_fingerprint := fingerprint(predictor)):
             raise InputError(
                 f"the calibration is for a model {name!r} whose fingerprint is "
-                f"{self.fingerprint}, and this one's is {own}",
+                f"{self.fingerprint}, and this one's is {model_fingerprint}",
                 "calibration",
             )
 
@@ -238,9 +238,9 @@ class Holding(CalibrationPart):
             return kind
         if self.settings is None:
             return f"{kind} with any settings, as the labels do not say with which"
-        values = ((name, " or ".join(map(str, some))) for name, some in self.settings.items())
-        told = ", ".join(f"{name} {text:.80}" for name, text in values if text != "{}")
-        return f"{kind} with {told or 'the default settings'}"
+        values = ((name, " or ".join(map(str, choices))) for name, choices in self.settings.items())
+        options = ", ".join(f"{name} {text:.80}" for name, text in values if text != "{}")
+        return f"{kind} with {options or 'the default settings'}"
 
     def allows(self, name: str, value: JsonValue, default: JsonValue) -> bool:
         """Return whether answers made with this value of a setting are such answers."""
@@ -290,10 +290,10 @@ class Calibration(CalibrationFile, Fit):
 
     def applied(self, params: P) -> P:
         """Return the params with its scorer, selector and settings where the user named none."""
-        named = params.model_fields_set
-        if "scorer" in named and params.scorer != self.scorer:
+        fields = params.model_fields_set
+        if "scorer" in fields and params.scorer != self.scorer:
             return params
-        names = {"scorer", "selector", "scorer_settings"} - named
+        names = {"scorer", "selector", "scorer_settings"} - fields
         return params.model_copy(update={name: getattr(self, name) for name in names})
 
 

@@ -114,7 +114,7 @@ def _after(account: Account) -> str:
 
 def _tokens(account: Account) -> Iterator[ExplainedToken]:
     """Yield the tokens from the response on, and others that were asked for or count."""
-    text, (written, steps), reasons = account.text, account.writing, _reasons(account)
+    text, (written_logprobs, steps), reasons = account.text, account.writing, _reasons(account)
     counts, is_shown = text.mask_of(account.counting), text.mask_of(account.counting)
     is_shown[text.prompt_length :] = True
     positions = {position for read in account.reads for position in read.positions}
@@ -126,7 +126,7 @@ def _tokens(account: Account) -> Iterator[ExplainedToken]:
             account.names[at],
             None if math.isnan(account.logprobs[at]) else float(account.logprobs[at]),
             tuple(number for number, _ in account.answers.get(at, [])),
-            None if math.isnan(written[at]) else float(written[at]),
+            None if math.isnan(written_logprobs[at]) else float(written_logprobs[at]),
             None if steps[at] < 0 else int(steps[at]),
             bool(counts[at]),
             reasons[at],
@@ -164,5 +164,5 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
-def _is_close(one: float, other: float) -> bool:
-    return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
+def _is_close(first: float, second: float) -> bool:
+    return math.isclose(first, second, rel_tol=1e-9, abs_tol=1e-12)

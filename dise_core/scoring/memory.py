@@ -79,28 +79,28 @@ def answered(plan: Plan[T], answer: Callable[[Sequence[Read]], Plan[Sequence[Rea
 
 
 def _readings(reads: Sequence[Read], memory: Memory) -> Plan[Sequence[Reading]]:
-    known = [_known(read, memory) for read in reads]
-    pairs = list(zip(reads, known, strict=True))
-    missing = [(read, values) for read, values in pairs if not _is_whole(values)]
+    values = [_known(read, memory) for read in reads]
+    pairs = list(zip(reads, values, strict=True))
+    missing = [(read, logprobs) for read, logprobs in pairs if not _is_whole(logprobs)]
     hint = _hint(missing, memory)
-    gaps = [_gaps(read, values, hint) for read, values in missing]
+    gaps = [_gaps(read, logprobs, hint) for read, logprobs in missing]
     answers = zip(gaps, (yield gaps) if gaps else [], strict=True)
     readings = list[Reading]()
-    for read, values in pairs:
-        if _is_whole(values):
-            own, is_known = read.token_ids[read.positions], np.ones(len(values), np.bool_)
-            readings.append(Reading(own, values, share=0.0, is_known=is_known))
+    for read, logprobs in pairs:
+        if _is_whole(logprobs):
+            token_ids, is_known = read.token_ids[read.positions], np.ones(len(logprobs), np.bool_)
+            readings.append(Reading(token_ids, logprobs, share=0.0, is_known=is_known))
             continue
         gap, answer = next(answers)
         memory.note(gap, answer)
-        if values is not None and hint is not None:
-            answer = _filled(read, values, answer)
+        if logprobs is not None and hint is not None:
+            answer = _filled(read, logprobs, answer)
         readings.append(answer)
     return readings
 
 
-def _is_whole(known: LogProbs | None) -> TypeGuard[LogProbs]:
-    return known is not None and not np.isnan(known).any()
+def _is_whole(logprobs: LogProbs | None) -> TypeGuard[LogProbs]:
+    return logprobs is not None and not np.isnan(logprobs).any()
 
 
 def _known(read: Read, memory: Memory) -> LogProbs | None:
@@ -119,24 +119,24 @@ def _hint(missing: Sequence[tuple[Read, LogProbs | None]], memory: Memory) -> Ca
     if hint is None or hint.window is None:
         return None
     is_enough = all(
-        known is not None
+        logprobs is not None
         and np.array_equal(read.token_ids, text)
-        and read.positions[np.isnan(known)].min() >= hint.window[0]
-        for read, known in missing
+        and read.positions[np.isnan(logprobs)].min() >= hint.window[0]
+        for read, logprobs in missing
     )
     return hint if is_enough else None
 
 
-def _gaps(read: Read, known: LogProbs | None, hint: CacheHint | None) -> Read:
-    if hint is None or known is None:
+def _gaps(read: Read, logprobs: LogProbs | None, hint: CacheHint | None) -> Read:
+    if hint is None or logprobs is None:
         return read
     assert isinstance(read.readout, TokenLogProbs), "only a text's own tokens are known"
-    is_missing = np.isnan(known)
+    is_missing = np.isnan(logprobs)
     positions, readout = read.positions[is_missing], read.readout.at(is_missing)
     return Read(read.token_ids, positions, readout, cache=hint)
 
 
-def _filled(read: Read, known: LogProbs, gaps: Reading) -> Reading:
-    own, is_known = read.token_ids[read.positions], ~np.isnan(known)
-    known[~is_known] = gaps.logprobs
-    return Reading(own, known, share=gaps.share, is_exact=gaps.is_exact, is_known=is_known)
+def _filled(read: Read, logprobs: LogProbs, gaps: Reading) -> Reading:
+    token_ids, is_known = read.token_ids[read.positions], ~np.isnan(logprobs)
+    logprobs[~is_known] = gaps.logprobs
+    return Reading(token_ids, logprobs, share=gaps.share, is_exact=gaps.is_exact, is_known=is_known)

@@ -34,7 +34,7 @@ def allowed_in(text: TokenSequence, rule: TextRule) -> TokenSets:
     start, stop = text.prompt_length, text.response_end
     is_seen_by_block = text.origin == "text"
     spans = text.blocks.spans(start, stop) if is_seen_by_block else ()
-    return rule.allowed(text.response, {last - start for _, last in spans})
+    return rule.allowed(text.response, {end - start for _, end in spans})
 
 
 def _restricted(read: Read, text: TokenSequence, sets: TokenSets) -> Read:
@@ -51,9 +51,9 @@ def _restricted(read: Read, text: TokenSequence, sets: TokenSets) -> Read:
 
 def _at(positions: Ids, text: TokenSequence, sets: TokenSets) -> TokenSets:
     """Return the sets of positions of the text; any token may stand outside of the response."""
-    which = np.full(len(text), EVERY)
-    which[text.response_positions] = sets.which
-    return replace(sets, which=which[positions])
+    numbers = np.full(len(text), EVERY)
+    numbers[text.response_positions] = sets.which
+    return replace(sets, which=numbers[positions])
 
 
 class Unforced(Selector):

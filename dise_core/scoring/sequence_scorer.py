@@ -100,8 +100,8 @@ class SequenceScorer:
 
     def _judged_positions(self, sequence: TokenSequence) -> Ids:
         """Return what a judge's score stands for. Raises InputError but for the whole response."""
-        chosen, text = np.flatnonzero(self.selector.select(sequence)), sequence.text_positions
-        if len(np.setdiff1d(text, chosen)) or (chosen < sequence.prompt_length).any():
+        selection, text = np.flatnonzero(self.selector.select(sequence)), sequence.text_positions
+        if len(np.setdiff1d(text, selection)) or (selection < sequence.prompt_length).any():
             raise InputError(
                 f"{self.name} takes the whole response: its selector is response-text", "selector"
             )
@@ -114,8 +114,8 @@ class SequenceScorer:
         transcripts: list[Transcript] | None = [] if self.explains else None
         plans: list[Plan[Any]] = [self._score(sequence, transcripts)]
         if self.top_logprobs is not None:
-            whole = sequence.ended(self.end_id)
-            plans.append(regenerate(sequence, self.top_logprobs, whole.ids))
+            text = sequence.ended(self.end_id)
+            plans.append(regenerate(sequence, self.top_logprobs, text.ids))
         score, *reports = yield from remembering(gather(*plans), self.memory)
         return Evaluation(score, reports[0] if reports else None, transcripts)
 

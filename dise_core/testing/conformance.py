@@ -123,14 +123,14 @@ def check_reviser(
 def _check_revised(
     reviser: Reviser, predictor: MaskPredictor, text: TokenSequence, tolerance: float
 ) -> None:
-    before, most = text.ids.copy(), max(len(text.response), 1)
-    written = Generation(text, drive(SCORER.evaluate(text), predictor.read))
-    params = SamplingParams(max_tokens=most, block_length=4, temperature=1.0)
+    before, max_tokens = text.ids.copy(), max(len(text.response), 1)
+    generation = Generation(text, drive(SCORER.evaluate(text), predictor.read))
+    params = SamplingParams(max_tokens=max_tokens, block_length=4, temperature=1.0)
     denoiser = Denoiser(predictor.info, Surest(), Noise(0), params, is_revised=True)
-    result, nfe = drive(count_nfe(reviser.revise(written, denoiser, SCORER)), predictor.read)
+    result, nfe = drive(count_nfe(reviser.revise(generation, denoiser, SCORER)), predictor.read)
     expect(np.array_equal(before, text.ids), "revise must leave the given text unchanged")
-    checked_revision(reviser, result, text, predictor.info, most)
-    again = reviser.revise(written, denoiser, SCORER)
+    checked_revision(reviser, result, text, predictor.info, max_tokens)
+    again = reviser.revise(generation, denoiser, SCORER)
     same = "the same response must be revised the same"
     expect_repeated(result, nfe, again, predictor, tolerance, same)
     positions = [token.position for revision in result.revisions for token in revision.tokens]
@@ -148,9 +148,9 @@ def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
         positions, confidences = np.arange(num_masked) * 2, random.random(num_masked)
         step = UnmaskingStep(positions, confidences, quota, quota / num_masked, Noise(quota))
         before = confidences.copy()
-        chosen = checked_indices(policy, policy.choose(step), num_masked)
-        within = f"a policy that uses the quota commits 1..{quota}, not {len(chosen)}"
-        expect(not policy.uses_quota or 1 <= len(chosen) <= quota, within)
+        indices = checked_indices(policy, policy.choose(step), num_masked)
+        within = f"a policy that uses the quota commits 1..{quota}, not {len(indices)}"
+        expect(not policy.uses_quota or 1 <= len(indices) <= quota, within)
         expect(np.array_equal(before, step.confidences), "choose must leave the step unchanged")
     for num_drafts in (0, 1, 5) if policy.edits else ():
         positions, nothing = np.arange(num_drafts), np.zeros(0, np.int64)

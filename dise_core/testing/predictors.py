@@ -59,12 +59,12 @@ def _check_two_streams(
     read = Read(masked, everywhere, TokenLogProbs(context), context_ids=context)
     [together] = predictor.read([read])
     for start, stop in grid.spans(0, len(context)):
-        text, where = np.append(context[:start], masked[start:stop]), everywhere[start:stop]
-        [alone] = predictor.read([Read(text, where, TokenLogProbs(context[where]))])
-        difference = np.abs(alone.logprobs - together.logprobs[where]).max()
+        text, positions = np.append(context[:start], masked[start:stop]), everywhere[start:stop]
+        [alone] = predictor.read([Read(text, positions, TokenLogProbs(context[positions]))])
+        difference = np.abs(alone.logprobs - together.logprobs[positions]).max()
         promise = "with context_ids a block must be read after the finished ones before it"
-        told = f"{promise}: its log-probabilities differ by {difference}"
-        expect(difference <= tolerance, told)
+        message = f"{promise}: its log-probabilities differ by {difference}"
+        expect(difference <= tolerance, message)
 
 
 def check_claims(
@@ -109,7 +109,7 @@ def _strange_folders(parent: Path) -> Iterator[str]:
 
 
 def _check_readouts(reads: Sequence[Read], readings: Sequence[Reading], tolerance: float) -> None:
-    targets, top, greedy, drawn, biased, everything, named = readings
+    targets, top, greedy, drawn, biased, everything, extended = readings
     rows = np.arange(len(reads[0].positions))
     total = np.exp(everything.logprobs.astype(np.float64)).sum(axis=1)
     expect(bool(np.allclose(total, 1, atol=1e-3)), f"probabilities must sum to 1, not {total}")
@@ -136,18 +136,18 @@ def _check_readouts(reads: Sequence[Read], readings: Sequence[Reading], toleranc
     is_probability = np.allclose(greedy.confidences, np.exp(greedy.logprobs), atol=1e-3)
     expect(bool(is_probability), "confidence is the probability")
 
-    _check_named(reads[-1], named, everything.logprobs.astype(np.float64), tolerance)
+    _check_named(reads[-1], extended, everything.logprobs.astype(np.float64), tolerance)
 
 
-def _check_named(read: Read, named: Reading, logprobs: Floats, tolerance: float) -> None:
+def _check_named(read: Read, reading: Reading, logprobs: Floats, tolerance: float) -> None:
     assert isinstance(read.readout, TopLogProbs)
     expected = read.readout.named(len(read.positions))
-    is_named = np.array_equal(named.token_ids[:, read.readout.k :], expected)
+    is_named = np.array_equal(reading.token_ids[:, read.readout.k :], expected)
     expect(is_named, "TopLogProbs must end with `ids`, then the position's target")
-    gap = np.abs(np.take_along_axis(logprobs, named.token_ids, 1) - named.logprobs).max()
+    gap = np.abs(np.take_along_axis(logprobs, reading.token_ids, 1) - reading.logprobs).max()
     expect(gap <= tolerance, f"TopLogProbs with ids differs from the distribution by {gap}")
     likely = np.maximum(logprobs, -1e3)
-    gap = np.abs((np.exp(likely) * likely).sum(axis=1) - named.confidences).max()
+    gap = np.abs((np.exp(likely) * likely).sum(axis=1) - reading.confidences).max()
     expect(gap <= 10 * tolerance, f"the negative entropies of TopLogProbs are off by {gap}")
 
 
@@ -188,14 +188,14 @@ def _questions(ids: Ids, predictor: MaskPredictor) -> list[Read]:
         ids = ids.copy()
         ids[positions[-1]] = predictor.info.special.mask_id
     forbidden = () if predictor.info.special.mask_id is None else (predictor.info.special.mask_id,)
-    some, favoured, *_ = (token for token in range(3) if token not in forbidden)
+    neutral, favoured, *_ = (token for token in range(3) if token not in forbidden)
     readouts = (
         TokenLogProbs(ids[positions]),
         TopLogProbs(3),
         Candidates(forbidden=forbidden),
         Candidates(1.0, noise=Noise(5), forbidden=forbidden),
-        Candidates(allowed=(some, favoured), bias=((favoured, 100.0),)),
+        Candidates(allowed=(neutral, favoured), bias=((favoured, 100.0),)),
         Distribution(),
-        TopLogProbs(2, (favoured, some), ids[positions], with_entropy=True),
+        TopLogProbs(2, (favoured, neutral), ids[positions], with_entropy=True),
     )
     return [Read(ids, positions, readout) for readout in readouts]

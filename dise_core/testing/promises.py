@@ -39,9 +39,9 @@ def expect(condition: bool, promise: str) -> None:
         raise AssertionError(promise)
 
 
-def expect_close(one: float, other: float, tolerance: float, promise: str) -> None:
+def expect_close(value: float, expected: float, tolerance: float, promise: str) -> None:
     """Raise AssertionError with the promise unless both are equal, or that close."""
-    expect(one == other or abs(one - other) <= tolerance, promise)
+    expect(value == expected or abs(value - expected) <= tolerance, promise)
 
 
 @contextmanager

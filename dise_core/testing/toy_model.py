@@ -149,10 +149,10 @@ def naive_readout(logits: Logits, read: Read) -> Reading:
 
 def _naive_top(logprobs: Logits, readout: TopLogProbs) -> Reading:
     tokens: list[list[int]] = []
-    for row, found in enumerate(logprobs):
-        best = sorted(range(len(found)), key=lambda i: -found[i])[: readout.k]
-        own = [] if readout.targets is None else [int(readout.targets[row])]
-        tokens.append([*best, *readout.ids, *own])
+    for row, values in enumerate(logprobs):
+        best = sorted(range(len(values)), key=lambda i: -values[i])[: readout.k]
+        targets = [] if readout.targets is None else [int(readout.targets[row])]
+        tokens.append([*best, *readout.ids, *targets])
     ids = np.array(tokens, np.int64).reshape(len(logprobs), readout.width(logprobs.shape[1]))
     entropies = [sum(math.exp(x) * x for x in row if x > -math.inf) for row in logprobs]
     return Reading(
@@ -171,8 +171,8 @@ def _naive_masses(logprobs: Logits, among: TokenSets | None) -> Logits:
     masses = []
     for row, number in zip(logprobs, among.which, strict=True):
         ids = range(len(row)) if number == EVERY else among.sets[number].tolist()
-        most = max(row[i] for i in ids)
-        masses.append(most + math.log(sum(math.exp(row[i] - most) for i in ids)))
+        peak = max(row[i] for i in ids)
+        masses.append(peak + math.log(sum(math.exp(row[i] - peak) for i in ids)))
     return np.array(masses)
 
 
@@ -197,9 +197,9 @@ def _naive_candidates(
         tokens.append(token)
         ranked_by = drawn_from if readout.is_tempered else untempered
         confidences.append(_naive_confidence(ranked_by, token, readout))
-    chosen = np.array(tokens, dtype=np.int64)
-    own = logprobs[np.arange(len(chosen)), chosen].astype(np.float32)
-    return Reading(chosen, own, np.array(confidences))
+    token_ids = np.array(tokens, dtype=np.int64)
+    token_logprobs = logprobs[np.arange(len(token_ids)), token_ids].astype(np.float32)
+    return Reading(token_ids, token_logprobs, np.array(confidences))
 
 
 def _naive_confidence(probabilities: dict[int, float], token: int, readout: Candidates) -> float:
@@ -216,11 +216,11 @@ def _naive_confidence(probabilities: dict[int, float], token: int, readout: Cand
 
 
 def _naive_filter(best_first: dict[int, float], readout: Candidates) -> dict[int, float]:
-    left = list(best_first)[: readout.top_k or None]
-    weights = {i: math.exp(best_first[i] - best_first[left[0]]) for i in left}
+    remaining = list(best_first)[: readout.top_k or None]
+    weights = {i: math.exp(best_first[i] - best_first[remaining[0]]) for i in remaining}
     total = sum(weights.values())
     nucleus, before = [], 0.0
-    for i in left:
+    for i in remaining:
         if before / total < readout.top_p:
             nucleus.append(i)
         before += weights[i]
