@@ -12,26 +12,18 @@ The random model is right by chance.
 from __future__ import annotations
 
 import json
-import re
-import subprocess
-import sys
 import time
 from collections import Counter
-from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import httpx
 import jevbench
-from command import Parser, head, row
+from command import Parser, head, row, server
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from tests import byte_checkpoints, reference_llada
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 JUDGED = Path(__file__).with_name("judged.jsonl")
 READINGS = ["menu:1", "menu:cyclic", "each:1", "each:cyclic", "each-negated:1",
@@ -43,37 +35,19 @@ TOKENS = 1024
 Json = dict[str, object]
 
 
-@contextmanager
-def server(*options: str) -> Iterator[str]:
-    """Yield the address of `dise serve` with these options."""
-    command = [sys.executable, "-m", "dise", "serve", "--port", "0", *options]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(command, text=True, **pipes)
-    assert process.stdout is not None
-    found = re.search(r"http://\S+", process.stdout.readline())
-    assert found is not None
-    try:
-        yield found[0]
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
 class Client:
     """Asks a server, and counts the questions, the passes and the seconds that they took."""
 
     def __init__(self, url: str, settings: Json) -> None:
-        self.url, self.settings = url, settings
-        self.client, self.counts = httpx.Client(timeout=600), Counter[str]()
+        self.url, self.settings, self.counts = url, settings, Counter[str]()
 
     def ask(self, state: object, questions: dict[str, Json]) -> dict[str, Json]:
         """Return the answers to System One's questions, by name."""
         started = time.perf_counter()
         given = {name: without_none(question) for name, question in questions.items()}
         body = {"state": state, "questions": given, **self.settings}
-        reply = self.client.post(f"{self.url}/v1/systemone", json=body)
-        reply.raise_for_status()
-        answer = reply.json()
+        reply = httpx.post(f"{self.url}/v1/systemone", json=body, timeout=600)
+        answer = reply.raise_for_status().json()
         self.counts["questions"] += len(questions)
         self.counts["passes"] += answer["dise"]["nfe"]
         self.counts["microseconds"] += int(1e6 * (time.perf_counter() - started))
@@ -169,7 +143,7 @@ def main() -> None:
         model = options.model
         if model == "random":
             model = write_random(Path(folder))
-        with server("--model", model) as url:
+        with server("--model", model) as (url, _):
             jevbench.check(jevbench.from_callable(Client(url, {}).ask, name=None))
             found = [measure(url, options.suite, one, rows) for one in options.readings]
     print()

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
+import os
+import re
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+
+import psutil
 
 T = TypeVar("T")
 
@@ -47,6 +55,45 @@ def resident(field: str) -> float:
     status = Path("/proc/self/status").read_text()
     line = next(line for line in status.splitlines() if line.startswith(field))
     return int(line.split()[1]) / 1024
+
+
+@contextmanager
+def server(*options: str) -> Iterator[tuple[str, psutil.Process]]:
+    """Yield the address and the process of `dise serve` with these options."""
+    run = "from dise_app.cli.main import main; main()"
+    command = [sys.executable, "-P", "-c", run, "serve", "--port", "0", *options]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        assert process.stdout is not None
+        address = re.search(r"http://\S+", process.stdout.readline())
+        assert address is not None
+        try:
+            yield address[0], psutil.Process(process.pid)
+        finally:
+            process.terminate()
+
+
+class Worker:
+    """A Python process that answers each line of JSON by a line "answer JSON"."""
+
+    def __init__(self, *command: str, **environment: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, *command], text=True, env=os.environ | environment,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+
+    def ask(self, *question: Any) -> Any:
+        """Return the answer to a question."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        print(json.dumps(question), file=stdin, flush=True)
+        line = next(line for line in stdout if line.startswith("answer "))
+        return json.loads(line.partition(" ")[2])
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate(timeout=60)
 
 
 def whole_reader(model: str) -> Any:

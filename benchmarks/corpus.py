@@ -85,7 +85,7 @@ def answers(output: Path) -> dict[int, list[tuple[int, str, float]]]:
     """Return the seed, text and score of each row, a list for one that is there several times."""
     found: dict[int, list[tuple[int, str, float]]] = {}
     for path in output.glob("*.jsonl"):
-        for line in path.open():
+        for line in path.read_text().splitlines():
             record = json.loads(line)
             [best] = record["outputs"]
             answer = record["seed"], best["text"], best["score"]["value"] or 0.0

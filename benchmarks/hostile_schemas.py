@@ -29,8 +29,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import psutil
-from command import Parser, head, row
-from serving import server
+from command import Parser, head, row, server
 
 PROMPT = "83,18,75 -> 10"
 PREPARED = {"type": "integer", "minimum": 10, "maximum": 999}
@@ -75,30 +74,34 @@ class Client:
         self._connection = http.client.HTTPConnection(str(address.hostname), address.port, 60)
 
     def ask(self, **more: object) -> tuple[int, float]:
-        """Return the status of an answer, and the seconds that it took; 0 where the connection had
-        been closed meanwhile, and is to be opened anew.
+        """Return the status of an answer, and the seconds that it took. A server closes connections
+        that idle; such a one is opened anew.
         """
         body = {"prompt": PROMPT, "max_tokens": 16, "dise": {"block_length": 16}, **more}
-        begun = time.perf_counter()
-        sent = json.dumps(body), {"Content-Type": "application/json"}
+        request = json.dumps(body), {"Content-Type": "application/json"}
+        start = time.perf_counter()
         try:
-            self._connection.request("POST", "/v1/completions", *sent)
-            answer = self._connection.getresponse()
-            answer.read()
+            status = self._send(*request)
         except ConnectionError:
             self._connection.close()
-            return 0, time.perf_counter() - begun
-        return answer.status, time.perf_counter() - begun
+            status = self._send(*request)
+        return status, time.perf_counter() - start
+
+    def _send(self, body: str, headers: dict[str, str]) -> int:
+        self._connection.request("POST", "/v1/completions", body, headers)
+        with self._connection.getresponse() as answer:
+            answer.read()
+            return answer.status
 
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
 
     def seconds(self, **more: object) -> float:
-        """Return the seconds of an answer. Raises if it is none."""
+        """Return the seconds of an answer. Raises RuntimeError for a refusal."""
         status, seconds = self.ask(**more)
         if status != 200:
-            raise RuntimeError(f"the server answered {status}")
+            raise RuntimeError(f"The server refused a request with the status {status}.")
         return seconds
 
 
@@ -219,7 +222,7 @@ def main() -> None:
     if args.attack:
         attack(args.attack[0], args.attack[1:])
         return
-    with server("float32") as (url, process):
+    with server("--dtype", "float32") as (url, process):
         latencies(url, process, args)
         memory(url, process, args)
 

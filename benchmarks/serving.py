@@ -9,20 +9,12 @@ Starts `dise serve` on the embedded model and asks it from this process.
 from __future__ import annotations
 
 import asyncio
-import re
 import statistics
-import subprocess
-import sys
 import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import httpx
 import psutil
-from command import Parser, head, row
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from command import Parser, head, row, server, spread
 
 AT_ONCE = 64
 
@@ -57,32 +49,6 @@ async def ask(url: str, count: int, at_once: int, max_tokens: int) -> float:
         return time.perf_counter() - started
 
 
-@contextmanager
-def server(
-    dtype: str, environment: Mapping[str, str] | None = None
-) -> Iterator[tuple[str, psutil.Process]]:
-    """Yield the address and the process of a server whose weights have that dtype, in this
-    environment or another.
-    """
-    run = "from dise_app.cli.main import main; main()"
-    command = [sys.executable, "-c", run, "serve", "--port", "0", "--dtype", dtype]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environment and dict(environment),
-    )
-    assert process.stdout is not None
-    found = re.search(r"http://\S+", process.stdout.readline())
-    assert found is not None
-    try:
-        yield found[0], psutil.Process(process.pid)
-    finally:
-        process.terminate()
-        process.communicate(timeout=60)
-
-
 def throughput(url: str, dtype: str, max_tokens: int, batch: int, pairs: int) -> None:
     """Print requests per second one at a time and 64 at once, alternating, and their ratio."""
     asyncio.run(ask(url, batch, AT_ONCE, max_tokens))
@@ -94,10 +60,8 @@ def throughput(url: str, dtype: str, max_tokens: int, batch: int, pairs: int) ->
         rates[1].append(single)
         rates[AT_ONCE].append(together)
         ratios.append(together / single)
-    single, together = (statistics.median(values) for values in rates.values())
-    low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
-    spread = f"{middle:.2f} ({low:.2f} to {high:.2f})"
-    row(dtype, max_tokens, f"{single:.1f}", f"{together:.1f}", spread)
+    medians = (f"{statistics.median(values):.1f}" for values in rates.values())
+    row(dtype, max_tokens, *medians, spread(ratios))
 
 
 def memory(url: str, process: psutil.Process, count: int) -> None:
@@ -120,10 +84,10 @@ def main() -> None:
     head("weights", "tokens", "requests a second, one at a time", f"{AT_ONCE} at once",
          "ratio, median (range)")  # fmt: skip
     for dtype in args.dtype:
-        with server(dtype) as (url, _):
+        with server("--dtype", dtype) as (url, _):
             for max_tokens in (32, 48):
                 throughput(url, dtype, max_tokens, args.batch, args.pairs)
-    with server("float32") as (url, process):
+    with server("--dtype", "float32") as (url, process):
         memory(url, process, args.requests)
 
 

@@ -6,6 +6,7 @@ import gc
 import re
 import runpy
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,11 +30,15 @@ NEEDS = {
 
 
 @pytest.fixture
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let scripts import each other, and change neither malloc nor the garbage collector."""
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let scripts import each other, and change neither malloc nor the garbage collector. What a
+    script leaves open fails its own test, not a later one.
+    """
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     monkeypatch.setattr("dise_app.terminal.memory.keep_freed_memory", lambda: None)
     monkeypatch.setattr(gc, "freeze", lambda: None)
+    yield
+    gc.collect()
 
 
 @pytest.mark.usefixtures("in_this_process")
