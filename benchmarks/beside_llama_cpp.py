@@ -16,7 +16,6 @@ import ctypes
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from command import Parser, head, resident, row
+from command import Parser, Worker, head, resident, row
 
 VOCABULARY, MASK, END, PROMPT = 32000, 31999, 31998, 64
 SIZES = {"141M": (768, 2304, 12), "1B": (2048, 6144, 16), "tiny": (64, 192, 2)}
@@ -228,29 +227,6 @@ def commit(block: np.ndarray, logits: np.ndarray, count: int) -> None:
     block[masked[chosen]] = best[chosen]
 
 
-class Worker:
-    """An engine in a process of its own, which answers one question after the other."""
-
-    def __init__(self, engine: str, path: Path, kind: str) -> None:
-        command = [sys.executable, __file__, "--engine", engine, "--path", str(path), kind]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def ask(self, way: str, *arguments: Any) -> dict[str, Any]:
-        """Return the answer to a question."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        print(json.dumps([way, *arguments]), file=stdin, flush=True)
-        answer: dict[str, Any] = json.loads(stdout.readline())
-        return answer
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.communicate()
-
-
 def serve(engine: type[Ours] | type[Theirs], path: str, kind: str) -> None:
     """Answer the questions of standard input."""
     served = engine(path, kind)
@@ -260,7 +236,8 @@ def serve(engine: type[Ours] | type[Theirs], path: str, kind: str) -> None:
     for line in sys.stdin:
         way, *arguments = json.loads(line)
         answer = getattr(served, way)(*arguments)
-        print(json.dumps({**answer, "memory": resident("RssAnon") - before}), flush=True)
+        memory = resident("RssAnon") - before
+        print("answer", json.dumps({**answer, "memory": memory}), flush=True)
 
 
 def turns(workers: dict[str, Worker], rounds: int, *question: Any) -> list[dict[str, Any]]:
@@ -297,7 +274,10 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.gguf"
             write_gguf(path, SIZES[args.size], kind)
-            workers = {name: Worker(name, path, kind) for name in ("theirs", "ours")}
+            workers = {
+                name: Worker(__file__, "--engine", name, "--path", str(path), kind)
+                for name in ("theirs", "ours")
+            }
             compare(workers, kind, args)
             for worker in workers.values():
                 worker.close()

@@ -26,6 +26,7 @@ from dise_core import LLM, RequestOutput, SamplingParams
 from dise_eval.datasets import questions
 
 CACHES = ("none", "prefix", "dual")
+FLEXIBLE = {"length": "dise-flexible"}
 PATIENCE = {"patience": 4}
 VOCABULARY, PROMPT_LENGTHS = 8192, (24, 56)
 
@@ -33,23 +34,13 @@ WAYS: dict[str, dict[str, Any]] = {
     "fixed 48, blocks of 16": {"max_tokens": 48, "block_length": 16},
     "the same, threshold 0.9": {"max_tokens": 48, "block_length": 16, "unmasking": "threshold"},
     "the same, factor 1.0": {"max_tokens": 48, "block_length": 16, "unmasking": "factor"},
-    "dise-flexible from 32, blocks of 16": {
-        "max_tokens": 32,
-        "block_length": 16,
-        "length": "dise-flexible",
-    },
-    "dise-flexible from 32, blocks of 32": {
-        "max_tokens": 32,
-        "block_length": 32,
-        "length": "dise-flexible",
-    },
+    "dise-flexible from 32, blocks of 16": {"max_tokens": 32, "block_length": 16, **FLEXIBLE},
+    "dise-flexible from 32, blocks of 32": {"max_tokens": 32, "block_length": 32, **FLEXIBLE},
     "fixed 128, blocks of 32": {"max_tokens": 128},
     "dise-flexible from 128, blocks of 32": {
-        "max_tokens": 128,
-        "length": "dise-flexible",
-        "length_settings": PATIENCE,
+        "max_tokens": 128, "length_settings": PATIENCE, **FLEXIBLE,
     },
-}
+}  # fmt: skip
 
 
 def agreement(
@@ -59,38 +50,32 @@ def agreement(
     far scores are apart.
     """
     pairs = [(one.outputs[0], other.outputs[0]) for one, other in zip(answers, exact, strict=True)]
-    decisions = [
-        (len(one.trace), one.stopped_by, len(one.token_ids))
-        == (len(other.trace), other.stopped_by, len(other.token_ids))
-        for one, other in pairs
-    ]
-    return (
-        float(np.mean([one.token_ids == other.token_ids for one, other in pairs])),
-        float(np.mean(decisions)),
-        float(np.mean([abs(one.score.value - other.score.value) for one, other in pairs])),
-    )
+    facts = [
+        [(output.token_ids, (len(output.trace), output.stopped_by, len(output.token_ids)))
+         for output in pair] for pair in pairs
+    ]  # fmt: skip
+    same = [[mine == theirs for mine, theirs in zip(*pair, strict=True)] for pair in facts]
+    apart = np.mean([abs(one.score.value - other.score.value) for one, other in pairs])
+    return *np.mean(same, axis=0).tolist(), float(apart)
 
 
-def problems(path: Path | None, num_problems: int) -> None:
+def problems(path: Path | None, num_problems: int, ways: Sequence[str]) -> None:
     """Print what each cache solves, and how long it takes."""
     loaded = questions.load("countdown-short", path, num_problems)
     prompts, llm = [item.prompt for item in loaded.items], settled(LLM("countdown"))
     llm.generate(prompts[:64], SamplingParams(max_tokens=48))
     head("", "cache", "solved", "seconds", "texts as exact", "lengths as exact",
          "mean difference of scores, nats")  # fmt: skip
-    for way, settings in WAYS.items():
+    for way in ways:
         exact: list[RequestOutput] = []
         for cache in CACHES:
             started = time.perf_counter()
-            answers = llm.generate(prompts, SamplingParams(cache=cache, **settings))
+            answers = llm.generate(prompts, SamplingParams(cache=cache, **WAYS[way]))
             seconds = time.perf_counter() - started
             exact = exact or answers
-            solved = np.mean(
-                [
-                    loaded.dataset.grading(item, "robust").grade(a.outputs[0].text).is_correct
-                    for item, a in zip(loaded.items, answers, strict=True)
-                ]
-            )
+            verdicts = [loaded.graded(item, answer.outputs[0].text, "robust")
+                        for item, answer in zip(loaded.items, answers, strict=True)]  # fmt: skip
+            solved = np.mean([verdict["is_correct"] for verdict in verdicts])
             texts, lengths, apart = agreement(answers, exact)
             row(way, cache, f"{solved:.1%}", f"{seconds:.1f}", f"{texts:.1%}", f"{lengths:.1%}",
                 f"{apart:.4f}")  # fmt: skip
@@ -139,10 +124,11 @@ def main() -> None:
     parser.add_argument("--cache", nargs="+", choices=CACHES, default=list(CACHES))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--problems", type=int, default=256)
-    args = parser.options(problems=1, size=1, length=8, rounds=1)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=[*WAYS])
+    args = parser.options(problems=1, size=1, length=8, rounds=1, ways=[*WAYS][:3])
     keep_freed_memory()
     if args.what != "random":
-        problems(args.data, args.problems)
+        problems(args.data, args.problems, args.ways)
     if args.what != "problems":
         random_model(args.size, args.length, args.cache, args.rounds)
 

@@ -5,15 +5,13 @@ python benchmarks/decisions.py [--requests 128] [--pairs 5] [--dtype float32] [-
 Asks the embedded model five questions a request through the async engine, which batches whatever
 waits together. Both ways answer the same requests; the ratio is the median over the pairs. Where
 other programs share the processors, compare the processor's time, which is printed too. --width
-asks a LLaDA of that width and 8 layers instead, with random weights.
+asks a LLaDA of that width and 8 layers instead, with random weights, which reads bytes.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import shutil
 import statistics
 import time
 from dataclasses import dataclass
@@ -23,7 +21,6 @@ from tempfile import TemporaryDirectory
 from command import Parser, head, row, settled
 from random_checkpoints import dense, write
 
-import dise_adapters.embedded
 from dise import AsyncLLM
 from dise_app.terminal.memory import keep_freed_memory
 from dise_decide import ChoiceQuestion, DecisionOutput, DecisionParams
@@ -99,23 +96,6 @@ async def measure(options: argparse.Namespace, model: str) -> None:
         row("median", *[""] * 4, *medians)
 
 
-def random_model(folder: Path, width: int) -> str:
-    """Write a LLaDA of that width with random weights and the embedded model's tokenizer; return
-    its folder.
-    """
-    embedded = Path(dise_adapters.embedded.__file__).parent / "countdown"
-    its = json.loads((embedded / "config.json").read_text())
-    write(folder, dense(its["embedding_size"], width, LAYERS))
-    for file in embedded.iterdir():
-        if file.name not in ("config.json", "model.safetensors"):
-            shutil.copy(file, folder)
-    config = json.loads((folder / "config.json").read_text())
-    names = ("vocab_size", "mask_token_id", "eos_token_id", "pad_token_id")
-    text = json.dumps(config | {name: its[name] for name in names})
-    (folder / "config.json").write_text(text)
-    return str(folder)
-
-
 def main() -> None:
     """Run the benchmark."""
     parser = Parser(__doc__)
@@ -125,7 +105,9 @@ def main() -> None:
     parser.add_argument("--width", type=int, help="a multiple of 64")
     options = parser.options(requests=4, pairs=1)
     with TemporaryDirectory() as folder:
-        model = random_model(Path(folder), options.width) if options.width else "countdown"
+        model = "countdown"
+        if options.width:
+            model = str(write(Path(folder), dense(512, options.width, LAYERS)))
         asyncio.run(measure(options, model))
 
 

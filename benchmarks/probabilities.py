@@ -24,7 +24,7 @@ EXPRESSION = r"[0-9+*/=,-]{1,30}<answer>[0-9+*/-]{1,12}</answer>"
 
 
 @dataclass(frozen=True)
-class Asked:
+class Setup:
     """The models and the problems, each with an answer that was written to it before."""
 
     llm: LLM
@@ -57,40 +57,40 @@ class Asked:
         return answers
 
 
-def gaps(asked: Asked) -> Answers:
+def gaps(setup: Setup) -> Answers:
     """Return what fills the gap that each text has in its answer."""
-    heads = [text.partition("<answer>")[0] + "<answer>" for text in asked.texts]
-    prefixes = [prompt + head for prompt, head in zip(asked.prompts, heads, strict=True)]
+    heads = [text.partition("<answer>")[0] + "<answer>" for text in setup.texts]
+    prefixes = [prompt + head for prompt, head in zip(setup.prompts, heads, strict=True)]
     params = SamplingParams(max_tokens=8)
-    return asked.llm.fill(prefixes, ["</answer>"] * len(prefixes), params)
+    return setup.llm.fill(prefixes, ["</answer>"] * len(prefixes), params)
 
 
-WAYS: dict[str, Callable[[Asked], Answers]] = {
-    "written": lambda asked: asked.written(),
-    "given": lambda asked: asked.scored(asked.prompts),
-    "no prompt": lambda asked: asked.scored([""] * len(asked.texts)),
+WAYS: dict[str, Callable[[Setup], Answers]] = {
+    "written": lambda setup: setup.written(),
+    "given": lambda setup: setup.scored(setup.prompts),
+    "no prompt": lambda setup: setup.scored([""] * len(setup.texts)),
     "gap": gaps,
-    "schema": lambda asked: asked.constrained("json-schema", schema=SCHEMA),
-    "regex": lambda asked: asked.constrained("regex", regex=EXPRESSION),
-    "choice": Asked.chosen,
-    "reviser": lambda asked: asked.written(reviser="remask"),
-    "other selector": lambda asked: asked.written(selector="response-text"),
-    "temperature 3": lambda asked: asked.written(temperature=3.0, seed=0),
-    "best of 8": lambda asked: asked.written(temperature=0.7, seed=0, best_of=8),
-    "block model": lambda asked: asked.blocks.generate(
-        list(asked.prompts), SamplingParams(max_tokens=48)
+    "schema": lambda setup: setup.constrained("json-schema", schema=SCHEMA),
+    "regex": lambda setup: setup.constrained("regex", regex=EXPRESSION),
+    "choice": Setup.chosen,
+    "reviser": lambda setup: setup.written(reviser="remask"),
+    "other selector": lambda setup: setup.written(selector="response-text"),
+    "temperature 3": lambda setup: setup.written(temperature=3.0, seed=0),
+    "best of 8": lambda setup: setup.written(temperature=0.7, seed=0, best_of=8),
+    "block model": lambda setup: setup.blocks.generate(
+        list(setup.prompts), SamplingParams(max_tokens=48)
     ),
 }
 
 
-def show(name: str, asked: Asked) -> None:
+def show(name: str, setup: Setup) -> None:
     """Print a way's row: how many answers are told a probability, its mean, and how many of these
     are right.
     """
-    outputs = [answer.outputs[0] for answer in WAYS[name](asked)]
+    outputs = [answer.outputs[0] for answer in WAYS[name](setup)]
     told = [
-        (output.probability, asked.questions.graded(item, output.text, "robust")["is_correct"])
-        for item, output in zip(asked.questions.items, outputs, strict=True)
+        (output.probability, setup.questions.graded(item, output.text, "robust")["is_correct"])
+        for item, output in zip(setup.questions.items, outputs, strict=True)
         if output.probability is not None
     ]
     if not told:
@@ -110,10 +110,10 @@ def main() -> None:
     llm, questions = LLM("countdown"), load("countdown-short", None, args.problems, SEED)
     written = llm.generate([question.prompt for question in questions.items], PARAMS)
     texts = [answer.outputs[0].text or "0" for answer in written]
-    asked = Asked(llm, LLM("countdown-blocks"), questions, texts)
+    setup = Setup(llm, LLM("countdown-blocks"), questions, texts)
     head("way", "answers", "told", "right", "difference")
     for name in args.ways:
-        show(name, asked)
+        show(name, setup)
 
 
 if __name__ == "__main__":

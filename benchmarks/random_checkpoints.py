@@ -4,6 +4,7 @@ Tiny-A2D's Qwen3. Their tokenizer has a token for each byte, so it spells any pr
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -141,16 +142,14 @@ def _llada_config(size: Size) -> Mapping[str, Any]:
 
 def _llada_shapes(size: Size) -> Shapes:
     d, inner, rows = size.width, size.inner, size.vocabulary
+    parts: dict[str, tuple[int, ...]] = {
+        **dict.fromkeys(("q_proj", "k_proj", "v_proj", "attn_out"), (d, d)),
+        **dict.fromkeys(("ff_proj", "up_proj"), (inner, d)),
+        **{"ff_out": (d, inner), "attn_norm": (d,), "ff_norm": (d,)},
+    }
     yield "model.transformer.wte.weight", (rows, d)
-    for layer in range(size.layers):
-        prefix = f"model.transformer.blocks.{layer}"
-        for name in ("q_proj", "k_proj", "v_proj", "attn_out"):
-            yield f"{prefix}.{name}.weight", (d, d)
-        for name in ("ff_proj", "up_proj"):
-            yield f"{prefix}.{name}.weight", (inner, d)
-        yield f"{prefix}.ff_out.weight", (d, inner)
-        for name in ("attn_norm", "ff_norm"):
-            yield f"{prefix}.{name}.weight", (d,)
+    for layer, (name, shape) in itertools.product(range(size.layers), parts.items()):
+        yield f"model.transformer.blocks.{layer}.{name}.weight", shape
     yield "model.transformer.ln_f.weight", (d,)
     yield "model.transformer.ff_out.weight", (rows, d)
 
@@ -169,18 +168,15 @@ def _a2d_config(size: Size) -> Mapping[str, Any]:
 
 def _a2d_shapes(size: Size) -> Shapes:
     d, inner, rows = size.width, size.inner, size.vocabulary
+    parts: dict[str, tuple[int, ...]] = {
+        **{f"self_attn.{name}": (d, d) for name in ("q_proj", "k_proj", "v_proj", "o_proj")},
+        **{f"self_attn.{name}": (size.head_dim,) for name in ("q_norm", "k_norm")},
+        **{"mlp.gate_proj": (inner, d), "mlp.up_proj": (inner, d), "mlp.down_proj": (d, inner)},
+        **dict.fromkeys(("input_layernorm", "post_attention_layernorm"), (d,)),
+    }
     yield "model.embed_tokens.weight", (rows, d)
-    for layer in range(size.layers):
-        prefix = f"model.layers.{layer}"
-        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
-            yield f"{prefix}.self_attn.{name}.weight", (d, d)
-        for name in ("q_norm", "k_norm"):
-            yield f"{prefix}.self_attn.{name}.weight", (size.head_dim,)
-        for name in ("gate_proj", "up_proj"):
-            yield f"{prefix}.mlp.{name}.weight", (inner, d)
-        yield f"{prefix}.mlp.down_proj.weight", (d, inner)
-        for name in ("input_layernorm", "post_attention_layernorm"):
-            yield f"{prefix}.{name}.weight", (d,)
+    for layer, (name, shape) in itertools.product(range(size.layers), parts.items()):
+        yield f"model.layers.{layer}.{name}.weight", shape
     yield "model.norm.weight", (d,)
     yield "lm_head.weight", (rows, d)
 

@@ -10,20 +10,20 @@ Prints the median of both, and the median and the quartiles of the ratios round 
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from command import Parser, head, row
-
-SERVE = "from dise_app.cli.main import main; main()"
+from command import Parser, Worker, head, row, server
 
 
 class Jobs:
@@ -31,7 +31,6 @@ class Jobs:
 
     def __init__(self, folder: Path) -> None:
         import numpy as np
-        from random_checkpoints import dense, write
 
         from dise_core import LLM, SamplingParams, ScoringParams
 
@@ -41,23 +40,33 @@ class Jobs:
         triples = numbers.integers(10, 60, (64, 3))
         self.prompts = [f"{a},{b},{c} -> {abs(a + b - c)}" for a, b, c in triples]
         self.sampling, self.scoring = SamplingParams, ScoringParams
-        self.answers = [
-            answer.outputs[0].token_ids for answer in self.llm.generate(self.prompts, self._writing)
-        ]
-        self.random_llm = LLM(str(write(folder, dense(8192, 384, 6))))
         self.long_text = numbers.integers(0, 8190, 1024).tolist()
         self.texts = [numbers.integers(0, 8190, n).tolist() for n in range(48, 80)]
         self.reads: list[tuple[Any, Any]] = []
-        self.server: subprocess.Popen[str] | None = None
+        self.exits = ExitStack()
+        self.server: Any = None
         self.address = ""
 
     @property
     def _writing(self) -> Any:
         return self.sampling(max_tokens=48, block_length=16, seed=0)
 
+    @cached_property
+    def _random_llm(self) -> Any:
+        from random_checkpoints import dense, write
+
+        from dise_core import LLM
+
+        return LLM(str(write(self.folder, dense(8192, 384, 6))))
+
+    @cached_property
+    def _answers(self) -> list[Any]:
+        answers = self.llm.generate(self.prompts, self._writing)
+        return [answer.outputs[0].token_ids for answer in answers]
+
     def against_naive_scoring(self) -> None:
         """Score 32 texts under a random model of 10 million parameters."""
-        self.random_llm.score([[]] * len(self.texts), self.texts, self.scoring(selector="full"))
+        self._random_llm.score([[]] * len(self.texts), self.texts, self.scoring(selector="full"))
 
     def against_naive_decoding(self) -> None:
         """Write 32 answers."""
@@ -66,7 +75,7 @@ class Jobs:
     def monte_carlo(self) -> None:
         """Score 16 answers by 32 samples each."""
         settings = self.scoring(scorer="mc", scorer_settings={"num_samples": 32})
-        self.llm.score(self.prompts[:16], self.answers[:16], settings)
+        self.llm.score(self.prompts[:16], self._answers[:16], settings)
 
     def cache(self) -> None:
         """Write 64 answers with the dual cache."""
@@ -96,7 +105,7 @@ class Jobs:
 
     def scaling_lengths(self) -> None:
         """Score one text of 1,024 tokens."""
-        self.random_llm.score([[]], [self.long_text], self.scoring(selector="full"))
+        self._random_llm.score([[]], [self.long_text], self.scoring(selector="full"))
 
     def serving(self) -> None:
         """Ask `dise serve` for 64 answers, 16 at once."""
@@ -113,16 +122,7 @@ class Jobs:
 
     def _served(self) -> str:
         if self.server is None:
-            command = [sys.executable, "-c", SERVE, "serve", "--port", "0"]
-            self.server = subprocess.Popen(
-                command,
-                cwd=self.folder,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-            assert self.server.stdout is not None
-            self.address = self.server.stdout.readline().split()[-1]
+            self.address, self.server = self.exits.enter_context(server())
         return self.address
 
     def seconds(self, name: str) -> float:
@@ -132,9 +132,7 @@ class Jobs:
         return self._clock() - before
 
     def _clock(self) -> float:
-        import psutil
-
-        served = psutil.Process(self.server.pid).cpu_times() if self.server else None
+        served = self.server.cpu_times() if self.server else None
         return time.process_time() + (served.user + served.system if served else 0.0)
 
 
@@ -145,45 +143,16 @@ def work() -> None:
     """Do the jobs that standard input names, one a line, and tell the seconds of each."""
     with tempfile.TemporaryDirectory() as folder:
         jobs = Jobs(Path(folder))
-        try:
+        with jobs.exits:
             for line in sys.stdin:
-                print(f"seconds {jobs.seconds(line.strip())}", flush=True)
-        finally:
-            if jobs.server:
-                jobs.server.terminate()
-                jobs.server.wait()
+                print(f"answer {jobs.seconds(*json.loads(line))}", flush=True)
 
 
-class Version:
-    """A process that works with one version's sources."""
-
-    def __init__(self, tree: Path) -> None:
-        paths = (tree, tree / "strategies", tree / "adapters")
-        environment = {
-            "PYTHONPATH": os.pathsep.join(map(str, paths)),
-            "OMP_NUM_THREADS": "1",
-            "OMP_WAIT_POLICY": "PASSIVE",
-        }
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, "--work"],
-            env=os.environ | environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def seconds(self, name: str) -> float:
-        """Return what one run of a job took."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        stdin.write(f"{name}\n")
-        stdin.flush()
-        return float(next(line for line in stdout if line.startswith("seconds")).split()[1])
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.communicate(timeout=60)
+def version(tree: Path) -> Worker:
+    """Return a process that works with one version's sources."""
+    paths = os.pathsep.join(map(str, (tree, tree / "strategies", tree / "adapters")))
+    one_thread = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    return Worker(__file__, "--work", PYTHONPATH=paths, **one_thread)
 
 
 def main() -> None:
@@ -194,23 +163,23 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--only", nargs="*", choices=NAMES, default=NAMES)
     args = parser.options(rounds=2, only=["scaling_requests"])
-    versions = [Version(args.before.resolve()), Version(args.after.resolve())]
+    versions = [version(args.before.resolve()), version(args.after.resolve())]
     head("job", "before, s", "after, s", "after / before", "quartiles")
     for name in args.only:
-        for version in versions:
-            version.seconds(name)
+        for worker in versions:
+            worker.ask(name)
         pairs = []
         for number in range(args.rounds):
             order = versions if number % 2 == 0 else versions[::-1]
-            times = [version.seconds(name) for version in order]
+            times = [worker.ask(name) for worker in order]
             pairs.append(times if number % 2 == 0 else times[::-1])
         ratios = [after / before for before, after in pairs]
         before, after = (statistics.median(times) for times in zip(*pairs, strict=True))
         low, middle, high = statistics.quantiles(ratios, n=4)
         times = [f"{value:.3f}" for value in (before, after, middle)]
         row(name, *times, f"{low:.3f} to {high:.3f}")
-    for version in versions:
-        version.close()
+    for worker in versions:
+        worker.close()
 
 
 if __name__ == "__main__":

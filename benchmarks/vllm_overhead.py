@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from command import Parser, head, row
+from command import Parser, head, row, spread
 
 from dise_core import LLM, SamplingParams
 from dise_eval.datasets import questions
@@ -108,9 +108,7 @@ def main() -> None:
             for _ in range(args.rounds)
         ]
         medians = [f"{statistics.median(column):.2f}" for column in zip(*rounds, strict=True)]
-        ratios = [whole / other for other, whole, *_ in rounds]
-        low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
-        row(count, *medians, f"{middle:.2f} ({low:.2f} to {high:.2f})")
+        row(count, *medians, spread([vllm / ours for ours, vllm, *_ in rounds]))
     agreement({"transformers": transformers, "vllm": vllm}, args.data, args.problems)
 
 
