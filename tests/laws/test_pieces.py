@@ -18,7 +18,7 @@ from dise_app.server.answers import chat_logprobs, text_logprobs, text_tokens
 from dise_core import LLM
 from dise_core.arrays import Ids
 from dise_core.models.info import ModelInfo
-from dise_core.models.pieces import BROKEN, MOST_WAITING, pieces
+from dise_core.models.pieces import BROKEN, MAX_WAITING, pieces
 from dise_core.params.requests import ScoringParams
 from dise_core.plans.reading import Canvas, Read
 from dise_core.plans.readouts import TokenLogProbs
@@ -220,12 +220,12 @@ def test_tokens_whose_text_never_comes_do_not_wait_for_ever() -> None:
     class Odd(FastTokenizer):
         def decode(self, ids: Ids) -> str:
             asked.append(len(ids))
-            return "x" * len(ids) if len(ids) > MOST_WAITING * 4 else "y" * len(ids)
+            return "x" * len(ids) if len(ids) > MAX_WAITING * 4 else "y" * len(ids)
 
     odd = Odd(tokenizer("byte-level")._tokenizer)
     ids = np.full(500, tokenizer("byte-level").id_of("a"), np.int64)
     assert "".join(pieces(odd, ids)) == "x" * 500
-    assert max(asked[1:]) <= 2 * MOST_WAITING + 2
+    assert max(asked[1:]) <= 2 * MAX_WAITING + 2
 
 
 def test_words_of_a_vocabulary_without_an_a_are_spelt_by_one_decode(
