@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,13 @@ def test_the_program_uses_every_public_name() -> None:
     assert used("core") <= set(dise_core.__all__)
     assert used("adapters") == set(dise_adapters.__all__)
     assert used("testing") == set(dise_core.testing.__all__)
+
+
+def test_coroutines_are_the_verbs_that_the_program_calls() -> None:
+    for name in ("generate", "chat", "fill", "score", "rank", "decide"):
+        coroutine = getattr(dise.AsyncLLM, name)
+        assert coroutine.__wrapped__ is getattr(dise.LLM, name)
+        assert inspect.iscoroutinefunction(coroutine)
 
 
 def test_the_program_runs(capsys: pytest.CaptureFixture[str]) -> None:

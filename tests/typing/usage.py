@@ -90,8 +90,8 @@ class Apart(core.UnmaskingPolicy):
         return np.argsort(-step.confidences, kind="stable")[:: self.gap][: step.quota]
 
 
-class Editing(core.UnmaskingPolicy):
-    """Commits the surest candidate, and replaces drafts that the model is surer of otherwise."""
+class Editing(Apart):
+    """Replaces drafts as well where the model is surer of another token."""
 
     edits = True
 
@@ -99,16 +99,12 @@ class Editing(core.UnmaskingPolicy):
     def num_post_steps(self) -> int:
         return 1
 
-    def choose(self, step: core.UnmaskingStep) -> core.Ids:
-        noise: core.Floats = step.random()
-        return np.array([np.lexsort((noise, -step.confidences))[0]])
-
     def edit(self, step: core.UnmaskingStep) -> core.Ids:
         drafts: core.Drafts | None = step.drafts
         if drafts is None:
             return np.zeros(0, np.int64)
-        is_other = drafts.candidates != drafts.token_ids
-        return np.flatnonzero(is_other & (drafts.confidences > 0.9))
+        confidences: core.Floats = drafts.confidences
+        return np.flatnonzero((drafts.candidates != drafts.token_ids) & (confidences > 0.9))
 
 
 class WeakestToken(core.Reviser):
@@ -197,31 +193,6 @@ def dise_selectors() -> dict[str, type[core.Selector]]:
 
 
 @core.hookimpl
-def dise_scorers() -> dict[str, type[core.Scorer]]:
-    return {"surest": Surest}
-
-
-@core.hookimpl
-def dise_length_controllers() -> dict[str, type[core.LengthController]]:
-    return {"halving": Halving}
-
-
-@core.hookimpl
-def dise_unmasking_policies() -> dict[str, type[core.UnmaskingPolicy]]:
-    return {"apart": Apart, "editing": Editing}
-
-
-@core.hookimpl
-def dise_constraints() -> dict[str, type[core.Constraint]]:
-    return {"even": Even}
-
-
-@core.hookimpl
-def dise_revisers() -> dict[str, type[core.Reviser]]:
-    return {"weakest-token": WeakestToken}
-
-
-@core.hookimpl
 def dise_mask_predictors() -> dict[str, type[core.MaskPredictor]]:
     mine: type[adapters.CheckpointPredictor] = adapters.predictor_of(MINE)
     return {"digits": Digits, "mine": mine}
@@ -257,6 +228,12 @@ def show(answer: dise.RequestOutput) -> None:
         for token in output.tokens:
             if token.selected and token.logprob is not None:
                 print(f"{token.id} {token.text!r} {token.logprob:.3f} {token.top_logprobs[:1]}")
+        explanation: dise.Explanation | None = output.explanation
+        reads: tuple[dise.ExplainedRead, ...] = () if explanation is None else explanation.reads
+        counted: list[dise.ExplainedToken] = []
+        if explanation is not None:
+            counted = [token for token in explanation.tokens if token.counts]
+        print(reads, counted)
         field: dise.Field
         for pointer, field in output.fields.items():
             print(pointer, field.value, field.type, field.score, field.probability)
@@ -274,9 +251,8 @@ def generate(llm: dise.LLM) -> None:
     show(llm.generate(PROBLEM, as_digits)[0])
     show(llm.fill("83,18,", " -> 10", dise.SamplingParams(max_tokens=2))[0])
     conversation: list[dise.Message] = [{"role": "user", "content": PROBLEM}]
-    [chatted] = llm.chat(conversation, PARAMS)
-    [again] = llm.chat([conversation], sampling_params=[PARAMS])
-    assert chatted.outputs[0].text == again.outputs[0].text
+    show(llm.chat(conversation, PARAMS)[0])
+    show(llm.chat([conversation], sampling_params=[PARAMS])[0])
     for event in llm.stream(PROBLEM, PARAMS):
         if isinstance(event, dise.CanvasUpdate):
             token: dise.CanvasToken
@@ -342,17 +318,12 @@ def decide_by(llm: dise.LLM, path: Path) -> None:
 
 
 async def serve() -> None:
-    """Ask in the same ways at once."""
+    """Ask as coroutines, which derive from the same verbs."""
     budget = dise.Budget(passes=1000, tokens=1_000_000)
     async with dise.AsyncLLM("countdown", budget=budget, max_waiting=8, device="cpu") as llm:
-        answers = await asyncio.gather(*(llm.generate(PROBLEM, PARAMS) for _ in range(2)))
-        for [answer] in answers:
-            show(answer)
-        [chatted] = await llm.chat([{"role": "user", "content": PROBLEM}], sampling_params=PARAMS)
-        [scored] = await llm.score(PROBLEM, "18+75-83")
+        [answer] = await llm.generate(PROBLEM, PARAMS)
         ranked = await llm.rank(PROBLEM, ["18+75-83", "83-75+18"])
-        sign = dise.ChoiceQuestion(instructions="18", choices=["+", "-"])
-        decided = await llm.decide(PROBLEM, [sign], dise.DecisionParams(layout="cloze"))
+        show(answer)
         async for event in llm.stream(PROBLEM, PARAMS):
             if isinstance(event, dise.CanvasUpdate):
                 print(event.text, event.logprobs)
@@ -361,7 +332,7 @@ async def serve() -> None:
         outcome: dise.Outcome[dise.RequestOutput]
         async for outcome in llm.run(llm.planner.generate(each, PARAMS) for each in (PROBLEM,)):
             show(outcome.unwrap())
-        print(chatted.model, scored.cache, ranked.seed, decided.model)
+        print(ranked.outputs[0].index)
 
 
 def fail(llm: dise.LLM) -> None:
@@ -395,11 +366,11 @@ def embed() -> None:
     one, other = core.drive(plans, toy.read)
     print(one.value, other.num_positions)
     positions: core.Ids = text.response_positions
+    kind: core.Confidence = "entropy"
+    room: core.CacheRoom | None = toy.room
     readouts: list[core.Readout] = [
         core.TokenLogProbs(text.ids[positions]),
-        core.Candidates(
-            temperature=0.5, noise=core.Noise(7).at_step(1), confidence=kind_of(surest=True)
-        ),
+        core.Candidates(temperature=0.5, noise=core.Noise(7).at_step(1), confidence=kind),
         core.TopLogProbs(3),
         core.Distribution(),
     ]
@@ -411,7 +382,7 @@ def embed() -> None:
     for reading in toy.read(reads):
         logprobs: core.LogProbs = reading.logprobs
         print(logprobs.shape, reading.token_ids.dtype, reading.is_exact)
-    print(core.Causal().allows(positions, positions), free_room(toy.room))
+    print(core.Causal().allows(positions, positions), room and room.num_free)
     with dise.LLM(Digits("digits", core.Bidirectional()), max_num_seqs=4) as llm:
         show(llm.generate("abc", dise.SamplingParams(max_tokens=4))[0])
 
@@ -420,16 +391,6 @@ def sureness(text: core.TokenSequence) -> core.Plan[dise.Score]:
     """Return a plan of a plan's result."""
     score = yield from Surest().score(text, EverySecond(step=1))
     return replace(score, perplexity=None)
-
-
-def kind_of(surest: bool) -> core.Confidence:
-    """Return a kind of confidence."""
-    return "probability" if surest else "entropy"
-
-
-def free_room(room: core.CacheRoom | None) -> int:
-    """Return how many tokens have room."""
-    return 0 if room is None else room.num_free
 
 
 def corpus() -> DiseGenerator:
