@@ -16,8 +16,14 @@ from tests.commands import Dise
 PROMPTS = [problem.prompt for problem in held_out_problems(Random(2), 10)]
 
 
+@pytest.fixture(scope="module", params=["countdown", "countdown-blocks"])
+def written(request: pytest.FixtureRequest) -> tuple[LLM, list[tuple[str, RequestOutput]]]:
+    """Return a model with its answers whose canvas had room for one end token."""
+    llm = LLM(request.param)
+    return llm, list(exact_canvas(llm))
+
+
 def exact_canvas(llm: LLM) -> Iterator[tuple[str, RequestOutput]]:
-    """Yield answers whose canvas had room for one end token."""
     ends = llm.predictor.info.special.eos_ids
     for prompt in PROMPTS:
         [answer] = llm.generate(prompt, SamplingParams(max_tokens=48))
@@ -29,10 +35,12 @@ def exact_canvas(llm: LLM) -> Iterator[tuple[str, RequestOutput]]:
 
 
 @pytest.mark.parametrize("scorer", ["dise", "shadow", "interleaved"])
-@pytest.mark.parametrize("model", ["countdown", "countdown-blocks"])
-def test_a_text_scores_as_it_did_on_a_canvas_with_one_end_token(model: str, scorer: str) -> None:
-    llm, params, count = LLM(model), ScoringParams(scorer=scorer, logprobs=1), 0
-    for prompt, answer in exact_canvas(llm):
+def test_a_text_scores_as_it_did_on_a_canvas_with_one_end_token(
+    written: tuple[LLM, list[tuple[str, RequestOutput]]], scorer: str
+) -> None:
+    (llm, answers), params = written, ScoringParams(scorer=scorer, logprobs=1)
+    assert len(answers) >= 5
+    for prompt, answer in answers:
         [output] = answer.outputs
         [whole] = llm.score(prompt, [output.token_ids], params)
         [given] = llm.score(prompt, output.text, params)
@@ -43,8 +51,6 @@ def test_a_text_scores_as_it_did_on_a_canvas_with_one_end_token(model: str, scor
             assert token.logprob == pytest.approx(other.logprob, abs=1e-4)
         if scorer == "dise":
             assert score.score.value == pytest.approx(output.score.value, abs=1e-4)
-        count += 1
-    assert count >= 5
 
 
 def test_the_command_and_the_server_score_a_text_as_the_library_does(dise: Dise) -> None:

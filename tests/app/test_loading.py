@@ -92,7 +92,6 @@ def test_a_file_whose_lines_all_fail_needs_no_weights(
 
 DOORS = {
     "generate": ("generate", "a", "--model"),
-    "score": ("score", "--response", "a", "--model"),
     "judge": ("score", "--response", "1+2=3", "--judge"),
     "serve": ("serve", "--port", "0", "--model"),
 }

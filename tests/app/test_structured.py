@@ -129,15 +129,15 @@ def test_tools_stand_in_the_template_or_before_the_first_message() -> None:
 
 
 def test_hostile_expressions_cost_their_own_requests_alone(client: httpx.Client) -> None:
-    hostile = [{"guided_regex": rf"\w{{1,{size}}}"} for size in range(900, 904)]
+    hostile = [{"guided_regex": rf"\w{{1,{size}}}"} for size in (900, 901)]
     schema: dict[str, object] = {"type": "string", "maxLength": 1000}
     for _ in range(3):
         schema = {"type": "array", "items": schema, "maxItems": 1000}
     held = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-    hostile += [{"response_format": held}] * 2
+    hostile.append({"response_format": held})
     with ThreadPoolExecutor(len(hostile)) as threads:
         refused = [
-            threads.submit(client.post, "chat/completions", json=ASKED | one) for one in hostile
+            threads.submit(client.post, "chat/completions", json=ASKED | form) for form in hostile
         ]
         num_answered = 0
         while not all(future.done() for future in refused):

@@ -125,7 +125,7 @@ def test_the_help_has_headings_and_keeps_its_brackets(dise: Dise) -> None:
 VERBS = (
     (), ("generate",), ("score",), ("rank",), ("decide",), ("serve",), ("calibrate",),
     ("plugins",), ("models",), ("eval",), ("eval", "uncertainty"), ("eval", "given"),
-    ("eval", "length"), ("eval", "revision"), ("analyze",), ("analyze", "ranks"),
+    ("eval", "compare"), ("analyze",), ("analyze", "ranks"),
 )  # fmt: skip
 
 
