@@ -33,7 +33,7 @@ def compare(
     *,
     parts: options.Parts,
 ) -> None:
-    """Which way to write an answer solves more, and what does it cost?
+    """Which way to write an answer solves more, and at what cost?
 
     Each way is the options of a request, under its name: {"dataset": ..., "shared": {...}, "ways":
     {"one at a time": {"tokens_per_step": 1}, ...}}. Differences are paired, from the first way.
