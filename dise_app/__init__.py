@@ -1,1 +1,1 @@
-"""The programs that users run: the command, the server, the evaluation and the harness."""
+"""The programs that users run: the command and the server."""

@@ -10,7 +10,7 @@ DISTRIBUTIONS = {"sklearn": "scikit-learn", "prometheus_client": "prometheus-cli
 
 
 def missing(error: ImportError, command: str = "this") -> InputError | None:
-    """Return the error for a module of one of dise's extras, which `command` needs; else None."""
+    """Return the error for a module of dise's extras that `command` needs, or None."""
     module = (error.name or "").partition(".")[0]
     distribution = DISTRIBUTIONS.get(module, module.replace("_", "-"))
     extra = _extra_of(distribution)
@@ -23,7 +23,7 @@ def missing(error: ImportError, command: str = "this") -> InputError | None:
 
 
 def _extra_of(distribution: str) -> str | None:
-    """Return the extra of dise, other than that of its developers, that names a distribution."""
+    """Return the extra of dise that names a distribution, apart from "dev"."""
     try:
         listed = requires("dise") or []
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""The settings of strategies and requests, as their pydantic models' schemas describe them."""
+"""The settings of strategies and requests, from their pydantic schemas."""
 
 import json
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ from dise_core.errors import error_line
 from dise_core.records import Record
 
 TYPES = ("integer", "number", "boolean", "string")
-"""The types of settings that are told. A list of texts is "texts", any other type "json"."""
+"""Types of settings by name. A list of texts is "texts", any other type "json"."""
 
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "maxLength", "enum")
 """What is told of a setting's range, in the words of JSON Schema."""
 
 
 def settings_or_problem(cls: object) -> tuple[list[Record], str | None]:
-    """Return the settings of a strategy, none without fields, or why they cannot be listed."""
+    """Return a strategy's settings, or why they cannot be listed."""
     if not (isinstance(cls, type) and issubclass(cls, BaseModel)):
         return [], None
     try:
@@ -72,7 +72,7 @@ def _inclusive(part: Record) -> Record:
 
 
 class _Lenient(GenerateJsonSchema):
-    """pydantic's generator, without fields that JSON cannot set; functions validate any value."""
+    """pydantic's generator, without fields that JSON cannot set."""
 
     def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
         """Do nothing: a default that is no JSON value is listed as null."""

@@ -1,1 +1,1 @@
-"""A corpus on many workers: shards that are written once, Ray, and classes for its pipelines."""
+"""A corpus on many workers: shards, Ray, and classes for its pipelines."""

@@ -1,4 +1,4 @@
-"""The seeds of rows, and their answers as JSON and as columns of Arrow, whose types never vary."""
+"""Seeds of rows, and answers as JSON and as Arrow columns of fixed types."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LINE, WHOLE = "dise_line", "dise_json"
 
 
 def row_seed(seed: int, row_id: object) -> int:
-    """Return the seed of a row: the first 8 bytes of SHA-256 of [seed, id] in JSON, big-endian."""
+    """Return a row's seed: the first 8 bytes of SHA-256 of [seed, id] in JSON, big-endian."""
     key = json.dumps([seed, row_id], default=str)
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8])
 
@@ -77,7 +77,7 @@ def concatenate(tables: Sequence[pyarrow.Table], params: Params) -> pyarrow.Tabl
 
 
 def with_columns(table: pyarrow.Table, columns: dict[str, pyarrow.Array]) -> pyarrow.Table:
-    """Return the table with these columns behind its own. Raises InputError for a taken name."""
+    """Return the table with these columns added. Raises InputError for a taken name."""
     for name, column in columns.items():
         if name in table.column_names:
             raise InputError(f"the input has a column {name!r}, which answers are to have", "input")

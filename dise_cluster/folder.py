@@ -1,4 +1,4 @@
-"""A folder of shards: the shards, a manifest of each, and the file that describes the run."""
+"""A folder of shards: the shards, their manifests, and the run's description."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def digest_of(run: JsonFields) -> str:
 
 
 def run_of(folder: Path) -> Record:
-    """Return the description of the run in a folder. Raises InputError if there is none."""
+    """Return the description of a folder's run. Raises InputError if there is none."""
     run = json_file(folder / RUN_FILE)
     if not isinstance(run, dict) or not {"command", "num_shards", "ending"} <= run.keys():
         raise InputError(f"{folder / RUN_FILE} was not written by dise", "output")

@@ -103,7 +103,7 @@ def _outcome(ended: ray.ObjectRef) -> tuple[Manifest | None, str | None, bool]:
 
 
 def _join(address: str, size: int, num_cpus: float, num_gpus: float) -> None:
-    """Connect to Ray, or start it for "local". Warns if it lacks the resources of a worker."""
+    """Connect to Ray, or start it for "local". Warn if it lacks a worker's resources."""
     import ray
 
     interrupts.in_order()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ENDINGS = {
     ".parquet": "parquet", ".gz": "jsonl.gz", ".zst": "jsonl.zst", ".zstd": "jsonl.zst",
 }  # fmt: skip
-"""What shards' names end in, by the suffix of the input's files; for any other it is jsonl."""
+"""The ending of shards by the suffix of the input's files, jsonl for any other."""
 
 MAGIC = {b"PAR1": ".parquet", b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
 """The first bytes of files other than JSON lines, and what their names should end in."""
@@ -34,7 +34,7 @@ MAGIC = {b"PAR1": ".parquet", b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
 
 @dataclass(frozen=True, slots=True)
 class CorpusRow:
-    """A row: its number from 1 over all files, and its record, or what is wrong with it."""
+    """A row: its number from 1 over all files, and its record or its problem."""
 
     number: int
     record: Record
@@ -139,7 +139,7 @@ def _add_groups(path: Path, shard: ShardRows, turns: Iterator[bool]) -> None:
 
 
 def _readable(table: pyarrow.Table) -> pyarrow.Table:
-    """Return the table without times: no verb reads them, and Python lacks some of Arrow's."""
+    """Return the table without times: no verb reads them, and Python lacks some."""
     fields = enumerate(table.schema)
     return table.select([at for at, field in fields if not _holds_times(field.type)])
 
@@ -154,7 +154,7 @@ def _holds_times(kind: pyarrow.DataType) -> bool:
 
 @contextmanager
 def _naming(name: str, shard: ShardRows) -> Iterator[None]:
-    """Note a corrupt file's error by its name. Raise the system's errors, which have an errno."""
+    """Note a corrupt file's error by its name. Raise errors with an errno."""
     try:
         yield
     except (OSError, EOFError, zlib.error, ValueError) as error:
@@ -164,7 +164,7 @@ def _naming(name: str, shard: ShardRows) -> Iterator[None]:
 
 
 def opened(path: Path) -> BinaryIO:
-    """Return the file, unpacked. Raises ValueError if its content contradicts its name."""
+    """Return the unpacked file. Raises ValueError if its content contradicts its name."""
     ending = ending_of(path)
     if ending == "jsonl.gz":
         return cast("BinaryIO", gzip.open(path))

@@ -1,4 +1,4 @@
-"""The options of shards, how one process makes them, and the lines about them at the end."""
+"""Options of shards, how a process makes them, and the lines at the end."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Shards(FileRunner):
         return lambda advance: (job.make(llm, run, number, advance) for number in numbers)
 
     def _job(self, work: Work[P]) -> tuple[ShardJob[P], Sequence[int]]:
-        """Return the job and the shards to make. Raises InputError for what does not fit."""
+        """Return the job and its shards. Raises InputError for options that do not fit."""
         from dise_app.files.texts import check_folder
         from dise_cluster.rows import input_files
         from dise_cluster.shard import ShardJob

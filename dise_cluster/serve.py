@@ -72,7 +72,7 @@ class Replica:
         return app
 
     def check_health(self) -> None:
-        """Raise an error if the model answers no more, so that another replica is started."""
+        """Raise RuntimeError if the model is dead, so that Ray starts another replica."""
         if (death := self._service.llm.engine.death) is not None:
             raise RuntimeError(death)
 

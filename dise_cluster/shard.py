@@ -1,4 +1,4 @@
-"""Makes shards: each from its own rows, whole or not at all, the same wherever it is made."""
+"""Makes shards, each from its own rows, whole or not at all, equal everywhere."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PACKAGES = ("dise", "torch", "transformers", "numpy")
 
 @dataclass(frozen=True, slots=True)
 class ShardJob(Generic[P]):
-    """All shards of a run; another process may have it. files: the input; folder: the output."""
+    """All shards of a run. It can be pickled. files: the input; folder: the output."""
 
     work: Work[P]
     files: tuple[Path, ...]

@@ -1,4 +1,4 @@
-"""Workers for pipelines of Ray Data: columns in, columns out, and an error is a column."""
+"""Workers for Ray Data: columns in, columns out, and errors in a column."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class Worker(ABC, Generic[P]):
     """
 
     def __init__(self, model: str, params: P, **options: Unpack[EngineOptions]) -> None:
-        """Load the model; options: see LLM. Raises InputError for wrong params or options."""
+        """Load the model with LLM's options. Raises InputError for wrong ones."""
         if "logprobs" in type(params).model_fields.keys() - params.model_fields_set:
             params = params.model_copy(update={"logprobs": None})
         self._params, self._llm = params, LLM(model, **options)
         self._llm.catalog.check(params)
 
     def __call__(self, batch: pyarrow.Table | Mapping[str, NDArray[np.generic]]) -> pyarrow.Table:
-        """Return the batch, a table or columns, with the answers' columns behind its own."""
+        """Return the batch, a table or columns, with the answers' columns added."""
         import pyarrow
 
         table = batch if isinstance(batch, pyarrow.Table) else pyarrow.table(dict(batch))
@@ -70,7 +70,7 @@ class Worker(ABC, Generic[P]):
 
 
 class DiseScorer(Worker[ScoringParams]):
-    """Scores the column `response` (or `response_ids`) given `prompt` (`prompt_ids`), if any."""
+    """Scores column `response` (or `response_ids`) given `prompt` (`prompt_ids`)."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ def dise_processor(
 
 
 def _check_cores(concurrency: int, num_cpus: float) -> None:
-    """Raise InputError unless Ray's own steps have a core: they would wait for one forever."""
+    """Raise InputError unless Ray's own steps have a core, or they wait forever."""
     import ray
 
     num_cores = ray.cluster_resources().get("CPU", 0)

@@ -20,14 +20,14 @@ from dise_core.records import Fields, JsonFields
 
 
 def load(models: Fields, engine: Fields) -> LLM:
-    """Return the loaded model, exempt from garbage collection for the life of the process."""
+    """Return the loaded model, which garbage collection never visits."""
     llm = opened(models, engine)
     llm.load()
     return llm
 
 
 def opened(models: Fields, engine: Fields) -> LLM:
-    """Return the model, whose weights are loaded when a request needs them, or by `load_for`."""
+    """Return the model. A request that needs its weights, or `load_for`, loads them."""
     from dise_app.terminal.progress import opening
 
     with opening(models["model"]), kept():
@@ -136,7 +136,7 @@ def answer_file(
     plan_of: Callable[[Planner, JsonFields, P], Plan[Answered]],
     more_settings: Callable[[LLM], JsonFields] = lambda _: {},
 ) -> None:
-    """Answer --input's lines to --output. more_settings: what else answers depend on, as JSON."""
+    """Answer --input's lines. more_settings: what else answers depend on, as JSON."""
     from dise_app.files import jsonl
 
     refuse_judge(parts, params)
@@ -174,12 +174,12 @@ def _is_random(llm: LLM, params: Params) -> bool:
 
 
 def is_shown_live(records: Sequence[JsonFields], as_json: bool) -> bool:
-    """Return whether the answer is shown while it is written: a single one, on a terminal."""
+    """Return whether a single answer is shown on a terminal while it is written."""
     return sys.stdout.isatty() and not as_json and len(records) == 1
 
 
 def settings_of(llm: LLM, parts: Parts, params: Params) -> dict[str, object]:
-    """Return what the answers to the lines of a file depend on, beside the lines, as JSON."""
+    """Return what the answers to a file depend on beside its lines, as JSON."""
     names = marked(EngineConfig, Mark.CHANGES_ANSWERS)
     engine = llm.config.model_dump(mode="json", include=names)
     models = {role: predictor.info.name for role, predictor in llm.planner.predictors.items()}
@@ -216,7 +216,7 @@ def refuse_both_or_neither(is_given: bool, parts: Parts, requests: str) -> None:
 
 
 def text_or_ids(request: JsonFields, field: str, default: str | None = None) -> str | list[int]:
-    """Return request[field], or its "_ids", or the default. Raises InputError for both or none."""
+    """Return request[field], "_ids" or the default. InputError for both or none."""
     text, ids = request.get(field), request.get(f"{field}_ids")
     if text is None and ids is None and default is not None:
         return default

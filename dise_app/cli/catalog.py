@@ -1,4 +1,4 @@
-"""dise plugins, dise models: strategies, models and engines by name, and any broken plugins."""
+"""dise plugins, dise models: strategies, models, engines and broken plugins."""
 
 import inspect
 import json
@@ -121,7 +121,7 @@ def _paragraph(about: str) -> str:
 def _finish(
     subject: str, rows: Rows, problems: Sequence[PluginError], show: Callable[[Rows], None] | None
 ) -> None:
-    """Print the rows, as JSON without `show`, and the problems. Raises typer.Exit(1) for any."""
+    """Print rows, as JSON without `show`, and problems. Raises typer.Exit(1) for any."""
     listed = [{"plugin": problem.plugin, "problem": str(problem)} for problem in problems]
     if show is None:
         print(json.dumps({subject: rows, "problems": listed}, ensure_ascii=False))

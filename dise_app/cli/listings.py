@@ -84,7 +84,7 @@ def show_settings(rows: Sequence[Fields]) -> None:
 
 
 def _range(setting: Fields) -> Iterator[str]:
-    """Yield the bounds of a number, the length of a text, or the values that are allowed."""
+    """Yield a number's bounds, a text's length, or the values that are allowed."""
     if "enum" in setting:
         yield " | ".join(map(str, setting["enum"]))
     for name, sign in SIGNS.items():
@@ -95,7 +95,7 @@ def _range(setting: Fields) -> Iterator[str]:
 
 
 def show_models(rows: Sequence[Fields]) -> None:
-    """Print names first, then the adapters with an example of what they load, then the scorers."""
+    """Print names, then the adapters with an example each, then the scorers."""
     console = Console(highlight=False)
     for heading, by_name in HEADINGS:
         listed = [row for row in rows if row["by_name"] == by_name]

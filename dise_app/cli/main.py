@@ -1,4 +1,4 @@
-"""The command: errors become a line and an exit code; slow imports wait for Ctrl-C's handler."""
+"""The command: errors become one line and an exit code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def main() -> None:
 
 
 def run() -> None:
-    """Run the command. Exit code 0: done; 2: bad usage or input; 1: failure; 130: Ctrl-C."""
+    """Run the command. Exit codes: 0 done, 1 failure, 2 bad input, 130 Ctrl-C."""
     with interrupts.handled():
         _main()
 
@@ -86,7 +86,7 @@ def _run() -> None:
 
 
 def _give_up_output() -> None:
-    """Drop what standard output did not take; the interpreter would try, and fail, once more."""
+    """Drop what standard output did not take: the interpreter would try again."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -1,4 +1,4 @@
-"""The options of the verbs: those declared in params.py, and those that only the command has."""
+"""The options of the verbs: those of params.py, and those of the command alone."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -121,7 +121,7 @@ SCORED: dict[str, Table] = {
 
 
 def with_form(params: Fields, forms: Fields) -> Record:
-    """Return the params with the constraint of one of FORMS. Raises InputError for several."""
+    """Return params with the constraint of FORMS. Raises InputError for several."""
     values = {form: value for form, value in forms.items() if value is not None}
     if len(values) + ("constraint" in params) > 1:
         raise InputError("give one of --schema, --regex, --choice and --constraint", "constraint")
@@ -133,7 +133,7 @@ def with_form(params: Fields, forms: Fields) -> Record:
 
 
 def sampling_params(parts: Parts) -> SamplingParams:
-    """Return the parameters of an answer. Raises InputError for options that exclude each other."""
+    """Return an answer's parameters. Raises InputError for options that conflict."""
     if {"steps", "tokens_per_step"} <= parts.sampling.keys():
         raise InputError("give either --steps or --tokens-per-step")
     sampling = with_form(parts.sampling, parts.forms)
@@ -152,7 +152,7 @@ def runner_of(files: Fields) -> FileRunner | None:
 
 
 def with_samples(params: Fields, samples: int | None) -> Record:
-    """Return the params with the scorer's num_samples. Raises InputError if it is given twice."""
+    """Return params with num_samples. Raises InputError if it is given twice."""
     if samples is None:
         return dict(params)
     settings = params.get("scorer_settings", {})

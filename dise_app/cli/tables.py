@@ -17,7 +17,7 @@ from dise_core.params.marks import Opposite
 from dise_core.plugins.kinds import KINDS
 
 OptionType = tuple[Any, Any]
-"""The type of an option, annotated for typer, and its default; REQUIRED if it must be given."""
+"""An option's type, annotated for typer, and its default or REQUIRED."""
 
 Verb = Callable[..., None]
 
@@ -30,11 +30,11 @@ PANELS: Mapping[type[Params], str] = {
     SamplingParams: "How the answer is written",
     EngineConfig: MODEL,
 }
-"""The headings in the help for the fields of these classes; the first with a field has it."""
+"""The help's headings for these classes' fields; the first class with a field wins."""
 
 
 class Parts(SimpleNamespace):
-    """The verb's name as `command`, and what each of its tables has read, by the table's name."""
+    """The verb's name as `command`, and the values of each table by its name."""
 
 
 def option(

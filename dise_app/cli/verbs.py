@@ -16,13 +16,13 @@ from dise_core.plugins.entry import Entry
 
 
 class VerbGroup(TyperGroup):
-    """The verbs of the installed plugins, each imported when it is asked for or listed."""
+    """The verbs of the installed plugins, each imported when it is needed."""
 
     def list_commands(self, ctx: object) -> list[str]:  # noqa: ARG002
         return list(installed_plugins().commands)
 
     def get_command(self, ctx: object, cmd_name: str) -> Any:  # noqa: ARG002
-        """Return the verb. An unknown one may be a broken plugin's, so these are named."""
+        """Return the verb. For an unknown one, name broken plugins: it may be theirs."""
         catalog = installed_plugins()
         if cmd_name in catalog.commands:
             return _command(cmd_name, catalog.commands[cmd_name])
@@ -31,7 +31,7 @@ class VerbGroup(TyperGroup):
         return None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the verb that the arguments begin with. An unknown one suggests the nearest."""
+        """Return the arguments' verb. An unknown one suggests the nearest."""
         verbs = self.list_commands(ctx)
         hint = "" if args[0] in verbs else did_you_mean(args[0], verbs)
         if hint and self.get_command(ctx, args[0]) is None:

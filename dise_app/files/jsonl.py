@@ -1,4 +1,4 @@
-"""JSON Lines in and out: bad lines are reported and skipped; output keeps the input's order."""
+"""JSON Lines in and out: bad lines are reported and skipped, order is kept."""
 
 import os
 import stat
@@ -30,7 +30,7 @@ Add = Callable[[JsonFields], None]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the input: its number from 1, and its record, or the problem with it."""
+    """A line of the input: its number from 1, and its record or its problem."""
 
     number: int
     record: Record
@@ -93,7 +93,7 @@ def run_file(
 def complete(
     llm: LLM, lines: list[Line], plan_of: PlanOf, add: Add, num_done: int = 0
 ) -> Counter[str]:
-    """Return why lines failed, with counts; answers go to `add`, over their lines' own keys."""
+    """Return why lines failed, with counts. `add` gets each line updated by its answer."""
     problems = Counter[str]()
     # Lines and a bar on one terminal would run into each other.
     is_wanted = add is not _print or not sys.stdout.isatty()

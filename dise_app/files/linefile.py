@@ -12,7 +12,7 @@ from dise_core import DiseError, InputError
 from dise_core.records import JsonFields
 
 MAX_OWN_LINE = 2**27
-"""The most bytes in a line that dise wrote, which holds the input line and all its answers."""
+"""The most bytes in a line that dise wrote: an input line and all its answers."""
 
 
 class LineFile:
@@ -96,7 +96,7 @@ class LineFile:
 
 
 def _lock(file: FileIO, path: Path) -> None:
-    """Lock a file until it is closed. Raises InputError, and closes it, if another run has."""
+    """Lock a file until it is closed. Raises InputError, and closes it, if it is locked."""
     if sys.platform == "win32":
         return
     import fcntl

@@ -16,7 +16,7 @@ MAX_DEPTH = 64
 
 
 def lines_of(file: BinaryIO, limit: int = MAX_LINE) -> Iterator[bytes]:
-    """Yield the lines with their ends, and only the first `limit` + 1 bytes of longer ones."""
+    """Yield the lines with their ends; of longer ones the first `limit` + 1 bytes."""
     while line := file.readline(limit + 1):
         piece = line
         while len(line) > limit and piece and not piece.endswith(b"\n"):
@@ -25,7 +25,7 @@ def lines_of(file: BinaryIO, limit: int = MAX_LINE) -> Iterator[bytes]:
 
 
 def without_bom(line: bytes) -> bytes:
-    """Return a file's first line without the byte order mark that some editors begin with."""
+    """Return a file's first line without a byte order mark."""
     return line.removeprefix(codecs.BOM_UTF8)
 
 
@@ -54,7 +54,7 @@ def parse(line: bytes, limit: int = MAX_LINE) -> dict[str, object]:
 
 
 def encoded(record: JsonFields) -> bytes:
-    """Return a line in UTF-8. Raises InputError, without a subject, for what JSON cannot hold."""
+    """Encode a line. Raises InputError, without a subject, for what JSON cannot hold."""
     try:
         return (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n").encode()
     except UnicodeEncodeError as error:

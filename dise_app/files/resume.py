@@ -1,4 +1,4 @@
-"""Files of answers that a run goes on with; beside each a file with the settings of its answers."""
+"""Files of answers that a run continues, each beside a file of its settings."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +25,7 @@ class ScoredOutput(BaseModel):
 
 
 class AnswerLine(BaseModel):
-    """What every line that dise writes holds: scored outputs, or answers to typed questions."""
+    """A line that dise writes: scored outputs, or answers to typed questions."""
 
     line: int = Field(ge=1, strict=True)
     model: str

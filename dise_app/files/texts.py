@@ -1,4 +1,4 @@
-"""What several entry points share: KEY=VALUE settings, and files that are written whole."""
+"""KEY=VALUE settings, and files that are written whole."""
 
 import json
 import os
@@ -19,7 +19,7 @@ MADE_WITH = "made_with"
 
 
 def settings(pairs: Iterable[str]) -> Settings:
-    """Return the settings of KEY=VALUE pairs, JSON parsed. Raises InputError for other text."""
+    """Return settings of KEY=VALUE pairs, JSON parsed. Raises InputError for others."""
     settings: Settings = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -33,7 +33,7 @@ def settings(pairs: Iterable[str]) -> Settings:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a path that replaces `path` once written and on disk. Raises DiseError if it fails."""
+    """Yield a path that replaces `path` once it is on disk, or raise DiseError."""
     part = path.with_name(f".{path.name}.tmp-{gethostname()}-{os.getpid()}")
     try:
         yield part
@@ -71,7 +71,7 @@ def write_json(path: Path, record: JsonFields) -> None:
 
 
 def check_folder(output: Path) -> None:
-    """Raise InputError unless the folder that --output names takes files. Leaves nothing there."""
+    """Raise InputError unless the folder --output takes files. Leave nothing there."""
     missing = [folder for folder in (output, *output.parents) if not folder.exists()]
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ def check_folder(output: Path) -> None:
 
 
 def refuse_unwritable(output: Path) -> None:
-    """Raise InputError for an --output that is a folder, or whose folder takes no files."""
+    """Raise InputError if --output is a folder, or its folder takes no files."""
     if output.is_dir():
         raise InputError(f"--output {output} is a folder; name a file in it", "output")
     try:
@@ -121,7 +121,7 @@ def refuse_other(path: Path, facts: JsonFields, expected: JsonFields) -> None:
 
 
 def _difference(name: str, theirs: object, ours: object) -> tuple[str, object, object] | None:
-    """Return the first value that differs, by the names that lead to it, with both values."""
+    """Return the name, by its path, and both values of the first difference."""
     if theirs == ours:
         return None
     if isinstance(theirs, Mapping) and isinstance(ours, Mapping):

@@ -24,7 +24,7 @@ def confidence(output: CompletionOutput, seed: int | None) -> JsonObject:
 
 
 def usage(answers: Sequence[RequestOutput], num_read: int | None = None) -> JsonObject:
-    """Return OpenAI's token counts. num_read: tokens read, if not those of the prompts alone."""
+    """Return OpenAI's token counts. num_read: tokens read, if not the prompts' alone."""
     if num_read is None:
         num_read = sum(answer.usage.prompt_tokens for answer in answers)
     num_written = sum(answer.usage.completion_tokens for answer in answers)
@@ -105,5 +105,5 @@ def _named(token: Token) -> list[tuple[str, float]]:
 
 
 def _finite(logprob: float | None) -> float:
-    """Return the log-probability, or what stands for minus infinity, which JSON cannot express."""
+    """Return the log-probability, or -9999 for minus infinity, which JSON lacks."""
     return logprob if logprob is not None and math.isfinite(logprob) else -9999.0

@@ -19,7 +19,7 @@ STATUSES: tuple[tuple[type[DiseError], int, str | None], ...] = (
     (OverloadedError, 429, "overloaded"),
     (ClosedError, 503, "shutting_down"),
 )
-"""The library's errors with their status and OpenAI's code; the first match counts, or 500."""
+"""The library's errors with status and OpenAI's code. The first match counts, else 500."""
 
 KIND = re.compile(r"str|int|bool|float|(list|literal)\[.*\]|(function|constrained|tagged|is)-.*")
 """A member of a union among the names that pydantic gives for a place."""
@@ -108,7 +108,7 @@ def _problem(error: RequestValidationError) -> str:
 
 
 def _location(error: RequestValidationError | ValidationError) -> str | None:
-    """Return the field at fault, with dots; which kind of value a union tried is no part of it."""
+    """Return the field at fault, with dots and without the members of unions."""
     problem = error.errors()[0]
     if _is_no_json(problem):
         return None

@@ -107,7 +107,7 @@ class Defaults:
 
 
 def api_keys(file: Path | None) -> tuple[str, ...]:
-    """Return the keys of the environment and of the file. Raises InputError for a file of none."""
+    """Return the environment's keys and the file's. Raises InputError for an empty file."""
     key = os.environ.get("DISE_API_KEY", "").strip()
     of_environment = (key,) if key else ()
     if file is None:

@@ -28,7 +28,7 @@ SPARE_FILES = 256
 
 
 class GracefulServer(uvicorn.Server):
-    """uvicorn's server, which on shutdown closes the model: requests end with a response."""
+    """uvicorn's server. A shutdown closes the model: requests end with a response."""
 
     def __init__(self, app: FastAPI, service: Service, host: str, port: int) -> None:
         limits = _within_open_files(service.limits)
@@ -50,13 +50,13 @@ class GracefulServer(uvicorn.Server):
 
     @property
     def exit_code(self) -> int:
-        """0, or 130 after Ctrl-C; 1 for a server that never ran or had to cut a request off."""
+        """0, 130 after Ctrl-C, or 1 if it never ran or cut a request off."""
         if not self._is_drained:
             return 1
         return 128 + signal.SIGINT if self._signal == signal.SIGINT else 0
 
     def listen(self) -> socket.socket:
-        """Return a socket that accepts connections. Raises DiseError where it cannot be had."""
+        """Return a socket that accepts connections. Raises DiseError if there is none."""
         host, port = self.config.host, self.config.port
         is_ipv6 = ":" in host
         try:
@@ -103,7 +103,7 @@ class GracefulServer(uvicorn.Server):
             await asyncio.sleep(0.25)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the requests and the connections. What has not arrived by then is no request."""
+        """End the requests that have arrived whole, and the connections."""
         loop = asyncio.get_running_loop()
         broken_after = loop.time() + int(self._grace) + MARGIN
         draining = self._service.drain(self._grace)
@@ -112,7 +112,7 @@ class GracefulServer(uvicorn.Server):
 
 
 class Loading:
-    """Loads a server's model in a thread of its own, once; the server ends if that fails."""
+    """Loads a server's model in a thread, once. The server ends if that fails."""
 
     def __init__(self, load: Callable[[], None], server: GracefulServer) -> None:
         """load: loads the model, and lets the server's requests begin."""

@@ -29,7 +29,7 @@ class Service:
     def __init__(
         self, limits: Limits, llm: AsyncLLM | None = None, options: Fields | None = None
     ) -> None:
-        """options: what the operator set of the options that plugins with routes bring."""
+        """options: values that the operator set for plugins' routes."""
         self.limits = limits
         self._options = options or {}
         self.defaults = Defaults(limits.default)
@@ -40,7 +40,7 @@ class Service:
             self.begin(llm)
 
     def begin(self, llm: AsyncLLM) -> None:
-        """Answer with this model from now on. Raises InputError for defaults that it refuses."""
+        """Answer with this model. Raises InputError for defaults that it refuses."""
         llm.catalog.check(self.defaults.params)
         HOST.begin()
         self._llm = llm
@@ -65,7 +65,7 @@ class Service:
         return self._llm
 
     async def drain(self, grace: float) -> int:
-        """End the requests within `grace` seconds; return how many were cut off. The llm stays."""
+        """End the requests within `grace` seconds. Return how many were cut off."""
         return 0 if self._llm is None else await asyncio.to_thread(self._llm.engine.close, grace)
 
     async def close(self) -> None:
@@ -160,7 +160,7 @@ class Service:
 
 
 def caller_of(request: Request) -> tuple[str, bytes | None]:
-    """Return who shares turns: an address, and the key that was sent where one is needed."""
+    """Return who takes turns: an address, and the key's digest if one is needed."""
     host = "" if request.client is None else request.client.host
     return host, request.scope.get("dise.key")
 
@@ -171,7 +171,7 @@ async def written_out(body: Callable[[], object]) -> JSONResponse:
 
 
 async def unless_gone(work: Awaitable[T], request: Request, timeout: float) -> T:
-    """Return what is awaited, but ServerError 499 if the client leaves, TimeoutError if late."""
+    """Return the result. Raises ServerError 499 if the client leaves, or TimeoutError."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(request))
     try:

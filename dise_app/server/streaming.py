@@ -34,7 +34,7 @@ class SettledText:
         self._num_sent = 0
 
     def new(self, text: str) -> str:
-        """Return the part of the settled text that can be sent now and has not been sent yet."""
+        """Return the settled text that can be sent now and has not been."""
         text = text.rstrip(BROKEN)
         starts = (stop[:length] for stop in self._stops for length in range(1, len(stop)))
         num_held = max((len(start) for start in starts if text.endswith(start)), default=0)

@@ -29,7 +29,7 @@ NUMBERS = {"Read", "reused", "sum", "log-prob", "written", "step"}
 
 
 def show_explanation(console: Console, explanation: Explanation) -> None:
-    """Print an explanation: sentences, then a table of the Reads and one of the tokens."""
+    """Print an explanation: sentences, a table of Reads and one of tokens."""
     _print(console, Text(explanation.formula, style="bold"))
     about = explanation.about and f"Scorer: {explanation.about}"
     for sentence in filter(None, [about, *explanation.notes]):
@@ -56,7 +56,7 @@ def _print(console: Console, content: Text | Table) -> None:
 
 
 def _table(headings: Sequence[str], rows: Iterable[tuple[str, Sequence[Text | str]]]) -> Table:
-    """Return a table of styles and rows, without the columns that are empty in all of them."""
+    """Return a table of styled rows, without columns that are always empty."""
     rows = list(rows)
     used = [at for at in range(len(headings)) if any(cells[at] for _, cells in rows)]
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -102,7 +102,7 @@ def _tokens(tokens: Sequence[ExplainedToken]) -> Table:
 
 
 def _alike(tokens: Iterable[ExplainedToken]) -> Iterator[list[ExplainedToken]]:
-    """Yield runs of tokens that are neither read nor counted, for one reason; others alone."""
+    """Yield tokens alone, but those neither read nor counted in runs by reason."""
     for reason, run in groupby(tokens, lambda t: "" if t.counts or t.reads else t.why):
         group = list(run)
         yield from [group] if reason else ([token] for token in group)

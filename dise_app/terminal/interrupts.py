@@ -55,7 +55,7 @@ def _end_in_order(*_: object) -> None:
 
 
 def _end_late() -> None:
-    """End the process if it is still there: whoever runs may have swallowed the exception."""
+    """End the process if it still runs: the exception may have been swallowed."""
     time.sleep(SECONDS)
     _end_now()
 

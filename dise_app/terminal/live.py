@@ -1,4 +1,4 @@
-"""An answer while it is written: dim colours until the probability of writing again is known."""
+"""An answer while it is written, dim until its final probabilities are known."""
 
 import sys
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ MASK = "\N{MEDIUM SHADE}"
 
 @dataclass(slots=True)
 class Unfolding:
-    """A response so far: by position its tokens, and log-probabilities first and when rewritten."""
+    """A response so far: its tokens and their first and final log-probabilities."""
 
     num_tokens: int = 0
     tokens: dict[int, CanvasToken] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Unfolding:
         self.logprobs |= dict(update.scored)
 
     def text(self) -> Text:
-        """Return the response: what is final in full colours, other tokens dim, masks shaded."""
+        """Return the response: final tokens in full colours, others dim, masks shaded."""
         text = Text("  ")
         for position in range(self.num_tokens):
             token = self.tokens.get(position)

@@ -1,4 +1,4 @@
-"""The command's memory: freed memory is kept, and what is imported or loaded is no garbage."""
+"""The command's memory: freed memory is kept, imports and models are no garbage."""
 
 import ctypes
 import gc
@@ -30,7 +30,7 @@ def keep_freed_memory() -> None:
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Spare what is made inside, and all that exists, from garbage collection, which takes long."""
+    """Spare all that exists at the end from garbage collection, which takes long."""
     gc.disable()
     try:
         yield

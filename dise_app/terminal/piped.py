@@ -14,14 +14,14 @@ MAX_BYTES = 2**24
 
 
 def given_texts(texts: Sequence[str]) -> list[str]:
-    """Return the texts, standard input in place of `-`. Raises InputError if it cannot be read."""
+    """Return the texts with standard input for `-`. Raises InputError if unreadable."""
     if texts.count(STANDARD) > 1:
         raise InputError("- is given twice: standard input can be read only once")
     return [_read() if text == STANDARD else text for text in texts]
 
 
 def piped_texts() -> list[str]:
-    """Return the text that is piped in as a list, empty without one. Raises as `given_texts`."""
+    """Return the piped text in a list, or none. Raises as `given_texts` does."""
     return list(filter(None, [_read()])) if _is_piped() else []
 
 

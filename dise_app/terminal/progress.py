@@ -90,7 +90,7 @@ def _telling(total: int, parts: str) -> Iterator[Callable[[float], None]]:
 def in_order(
     llm: LLM, items: Sequence[T], plan_of: Callable[[T], Plan[R]], advance: Callable[[int], None]
 ) -> Iterator[tuple[T, Outcome[R]]]:
-    """Yield the items with the outcomes of their plans, in order, as soon as they can be."""
+    """Yield the items with their plans' outcomes, in order, as soon as possible."""
     early: dict[int, Outcome[R]] = {}
     index = 0
     for outcome in llm.run(plan_of(item) for item in items):
@@ -102,7 +102,7 @@ def in_order(
 
 
 def close(num_answered: int, num_failed: int, is_told: bool = False) -> None:
-    """Tell how many were answered, if any failed or is_told. Raises typer.Exit(1) if any did."""
+    """Print counts if any failed or is_told. Raises typer.Exit(1) if any failed."""
     if num_failed or is_told:
         failed = f", {num_failed} failed" if num_failed else ""
         print(f"dise: {num_answered} answered{failed}", file=sys.stderr)
@@ -141,7 +141,7 @@ def _spinning(console: Console, text: str, is_hidden: bool) -> Progress:
 
 
 def _printed_at_times(text_of: Callable[[float], str]) -> Callable[[float], None]:
-    """Return a function that prints a text about a number, at most every INTERVAL seconds."""
+    """Return a function that prints a number's text at most every INTERVAL seconds."""
     started = printed = time.monotonic()
 
     def tell(number: float) -> None:

@@ -1,4 +1,4 @@
-"""Answers on the terminal: each token coloured by its probability of being regenerated."""
+"""Answers on the terminal, each token coloured by its probability."""
 
 import json
 import math
@@ -32,7 +32,7 @@ def show(
     as_json: bool,
     shows_seed: bool = False,
 ) -> None:
-    """Print the answers in order. A failed one is reported, of several; typer.Exit(1) follows."""
+    """Print the answers. Report failures among several, then raise typer.Exit(1)."""
     console, answers, num_failed = Console(highlight=False, emoji=False), list[RequestOutput](), 0
     with progress_bar(len(records), console if console.is_terminal else None) as advance:
         outcomes = in_order(llm, records, plan_of, advance)
@@ -96,7 +96,7 @@ def _show_output(console: Console, output: CompletionOutput, verdict: str) -> No
 
 
 def _print_folded(console: Console, text: Text) -> None:
-    """Print a line whole, but on a terminal folded between words, the rest indented by four."""
+    """Print a line, on a terminal folded between words and indented by four."""
     is_folded = console.is_terminal and text.cell_len > console.width
     for number, line in enumerate(text.wrap(console, console.width - 4) if is_folded else [text]):
         line.rstrip()
@@ -170,7 +170,7 @@ def field_lines(output: CompletionOutput) -> list[Text]:
 
 
 def score_text(output: CompletionOutput) -> str:
-    """Return the value, its standard error, and its probability of a token, where it has them."""
+    """Return the value, and its standard error and probability of a token, if any."""
     if not math.isfinite(output.score.value):
         return "no score: nothing is selected"
     error, probability = output.score.standard_error, output.score.token_probability
@@ -180,7 +180,7 @@ def score_text(output: CompletionOutput) -> str:
 
 
 def _written_text(output: CompletionOutput) -> str:
-    """Return how sure the model was of the scored tokens as it wrote them, where that is known."""
+    """Return how sure the model was as it wrote the scored tokens, if known."""
     if output.written is None or output.scorer == "written":
         return ""
     return f"; written {_share(math.exp(output.written))}"
@@ -219,13 +219,13 @@ def _likely(probability: float) -> str:
 
 
 def _rounded(probability: float) -> str:
-    """Return a probability in whole percents, and never as 0 or 100 where it is neither."""
+    """Return whole percents, but 0 or 100 only where they are exact."""
     nearly = "<1%" if 0 < probability < 0.005 else ">99%" if 0.995 < probability < 1 else ""
     return nearly or f"{probability:.0%}"
 
 
 def show_legend(console: Console, answers: Sequence[RequestOutput]) -> None:
-    """Explain how the answers are shown: in colours, or underlined alone; nothing of plain text."""
+    """Explain the colours and underlines of the answers, if they have any."""
     outputs = [output for answer in answers for output in answer.outputs]
     if console.color_system is None or not any(map(_is_coloured, outputs)):
         return

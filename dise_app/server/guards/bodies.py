@@ -1,4 +1,4 @@
-"""The bodies of requests, each read whole before the application begins, counted and timed."""
+"""Bodies of requests: read whole before the application begins, counted, timed."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ class Bodies:
 
     @asynccontextmanager
     async def whole(self, receive: Receive) -> AsyncIterator[Receive]:
-        """Yield what the application receives. Raises ServerError for a late or large body."""
+        """Yield the application's `receive`. Raises ServerError for late or large bodies."""
         body, num_bytes, is_whole = bytearray(), 0, False
         seconds = self._limits.body_timeout
         try:

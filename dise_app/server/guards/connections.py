@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from dise_app.server.limits import Limits
 
 LATE_AFTER_ALL = 1.0
-"""Seconds for a request to arrive, and an answer to be taken, when the server shuts down."""
+"""Seconds for requests to arrive and answers to be taken during a shutdown."""
 
 
 class BoundedConnection(H11Protocol):

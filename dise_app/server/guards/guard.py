@@ -37,7 +37,7 @@ class Guard:
     def __init__(
         self, app: ASGIApp, service: Service, api_keys: Collection[str], hosts: Hosts | None
     ) -> None:
-        """api_keys: one of them must be sent, if there are any. hosts: None takes any Host."""
+        """api_keys: clients must send one of them. hosts: None takes any Host."""
         self._app, self._service, self._hosts = app, service, hosts
         self._api_keys = [_digest(key.encode("utf-8", "surrogateescape")) for key in api_keys]
         self._bodies = Bodies(service.limits)
@@ -103,7 +103,7 @@ class Guard:
             _ = self._service.llm  # raises while it is being loaded
 
     def _is_valid(self, digest: bytes) -> bool:
-        """Compare a key's digest with every valid one, so that the time reveals none of them."""
+        """Compare a digest with every valid one, so that the time reveals none."""
         return sum(hmac.compare_digest(digest, key) for key in self._api_keys) > 0
 
     def _note(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:

@@ -14,7 +14,7 @@ class Hosts:
     """The allowed values of the Host header, whatever the port."""
 
     def __init__(self, bound: str, allowed: Iterable[str] = ()) -> None:
-        """bound: what it listens on; beyond loopback every IP address and its name are taken."""
+        """bound: where it listens; beyond loopback all addresses and its name are taken."""
         loopback = ("localhost", "127.0.0.1", "::1")
         self._names = {_plain(name) for name in (*loopback, bound, *allowed)}
         address = _address(_plain(bound))

@@ -1,4 +1,4 @@
-"""Requests whose JSON is strict: named as such, UTF-8, finite numbers, 200 levels at most."""
+"""Requests whose JSON is strict: its type, UTF-8, finite numbers, 200 levels."""
 
 import re
 from collections.abc import Callable, Coroutine

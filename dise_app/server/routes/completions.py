@@ -84,7 +84,7 @@ class CompletionReply(Reply):
         return chunk | {"object": "chat.completion.chunk"} if self._is_chat else chunk
 
     def _said(self, text: str, **place: int) -> JsonObject:
-        """Return what an answer says: its text, or the call that it is. place: the call's."""
+        """Return an answer's text, or the call that it is. place: the call's index."""
         if not self._is_call:
             return {"content": text}
         return {"content": None, "tool_calls": [call_of(text, self._chosen) | place]}

@@ -27,7 +27,7 @@ async def echo(
     request: Request,
     completion: Callable[..., JsonObject],
 ) -> Response:
-    """Return the completion of prompts that are repeated. Raises what Service.run raises."""
+    """Return the completion with its prompts. Raises what Service.run raises."""
     planner, prompts, scoring = service.llm.planner, body.prompts, ScoringParams.of(prepared.asked)
     scores = [planner.score("", prompt, scoring, False, finished=False) for prompt in prompts]
     plans = numbered(scores, "text")

@@ -66,7 +66,7 @@ def _refusal(planner: Planner, name: str, cls: type[Scorer]) -> str | None:
 
 
 def options(limits: Limits) -> list[Record]:
-    """Return a completion's options, and where they stand: in the request or in `dise`."""
+    """Return a completion's options, and whether each is the request's or `dise`'s."""
     of_strategies = (f"{kind.option}_settings" for kind in kinds_named_by(SamplingParams))
     left_out = {"logprobs", "cache_salt", *of_strategies}
     options = list[Record]()
@@ -79,7 +79,7 @@ def options(limits: Limits) -> list[Record]:
 
 
 def _allowed(setting: Record, limits: Limits) -> Record:
-    """Return the server's own limit where it is below the library's, and its own default."""
+    """Return the server's limit, where it is below the library's, and its default."""
     bounds = {"max_tokens": limits.max_tokens_limit, "n": MAX_ANSWERS, "best_of": MAX_ANSWERS}
     name = setting["name"]
     maximum = {"maximum": min(setting["maximum"], bounds[name])} if name in bounds else {}
@@ -87,7 +87,7 @@ def _allowed(setting: Record, limits: Limits) -> Record:
 
 
 def facts(llm: AsyncLLM) -> Record:
-    """Return what the loaded model, its judge and its calibration decide about requests."""
+    """Return what requests depend on: the loaded model, its judge and calibration."""
     info, calibration = llm.predictor.info, llm.planner.calibration
     judge = llm.planner.predictors.get("judge")
     fields = {"scorer", "selector", "scorer_settings", "num_labels", "figures", "threshold"}

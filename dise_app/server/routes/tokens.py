@@ -19,7 +19,7 @@ from dise_core.sequence import as_ids, check_token_ids
 
 
 class TokenizeRequest(OpenBody):
-    """POST /tokenize: a text as /v1/completions reads it, or a conversation as the chat does."""
+    """POST /tokenize: a text as /v1/completions reads it, or a conversation."""
 
     model: str | None = None
     prompt: str | None = None
@@ -64,7 +64,7 @@ def add_tokens(app: FastAPI, service: Service) -> None:
 
 
 def _tokenized(planner: Planner, body: TokenizeRequest) -> Plan[JsonObject]:
-    """Return a plan without reads, which tokenizes where prompts are read, within their bounds."""
+    """Return a plan without reads, which tokenizes in the engine's thread."""
     yield from ()
     info, tokenizer = planner.predictor.info, planner.predictor.tokenizer
     prompts = Prompts(planner.predictors)

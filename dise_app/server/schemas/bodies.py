@@ -9,7 +9,7 @@ from dise_core.params.base import Suggesting
 
 
 class _FailFast(FailFast):
-    """pydantic's FailFast, as unions need it: a list of a million wrong items is one problem."""
+    """pydantic's FailFast with the hash that unions need."""
 
     __hash__ = object.__hash__
 

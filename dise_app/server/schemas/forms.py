@@ -1,4 +1,4 @@
-"""What clients may ask answers to be, in the words of OpenAI and vLLM; each is a constraint."""
+"""Forms of answers, in the words of OpenAI and vLLM. Each is a constraint."""
 
 from typing import Literal, Self
 
@@ -19,7 +19,7 @@ def refused(name: str, problem: str) -> PydanticCustomError:
 
 
 class ResponseFormat(OpenBody):
-    """OpenAI's response_format, and its text.format, where the schema stands beside the type."""
+    """OpenAI's response_format, and text.format with the schema beside the type."""
 
     type: Literal["text", "json_object", "json_schema"]
     name: str | None = None

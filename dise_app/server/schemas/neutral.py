@@ -11,7 +11,7 @@ WITHOUT_EFFECT = (
     "safety_identifier store user"
 )
 HINTS = frozenset(WITHOUT_EFFECT.split())
-"""Fields without effect: whom to bill, what to keep, how to call tools, what a client read."""
+"""Fields without effect, about bills, storage, calls of tools and earlier answers."""
 
 NOT_SUPPORTED = "not_supported"
 """The type of pydantic's problem with a field that asks for what is not there."""
@@ -62,7 +62,7 @@ REASONS = {
         'verbosity="medium" moderation= kv_transfer_params={} vllm_xargs={} access_programs='
     ),
 }
-"""Fields with the values that ask for nothing, beside null, by the reason why no other is taken."""
+"""Fields with their neutral values beside null, by why no other is taken."""
 
 
 NEUTRAL: dict[str, tuple[list[JsonValue], str]] = {
@@ -70,7 +70,7 @@ NEUTRAL: dict[str, tuple[list[JsonValue], str]] = {
     for why, fields in REASONS.items()
     for name, _, values in (field.partition("=") for field in fields.split())
 }
-"""Fields by name: the values that ask for nothing, beside null, and why no other is taken."""
+"""Fields by name: the neutral values beside null, and why no other is taken."""
 
 
 def without_neutral(body: object, fields: frozenset[str]) -> object:

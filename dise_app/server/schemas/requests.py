@@ -66,7 +66,7 @@ class WritingRequest(OpenBody):
     @model_validator(mode="before")
     @classmethod
     def _with_newer_names(cls, body: object) -> object:
-        """Put vLLM's older guided_json, guided_regex and guided_choice into structured_outputs."""
+        """Move vLLM's older guided_... fields into structured_outputs."""
         if not isinstance(body, dict):
             return body
         older = {f"guided_{word}": word for word in ("json", "regex", "choice")}
@@ -78,7 +78,7 @@ class WritingRequest(OpenBody):
 
     @property
     def forms(self) -> dict[str, Form | None]:
-        """What the answer shall be, by the fields that may ask for it: one at most does."""
+        """The answer's form by the fields that may ask for one. At most one does."""
         openais, vllms, ours = self.response_format, self.structured_outputs, self.dise
         settings = ours.constraint_settings
         return {
@@ -145,7 +145,7 @@ class Completion(WritingRequest):
 
     @property
     def settings(self) -> dict[str, object]:
-        """The library's parameters that the request sets; empty stop texts stop nothing."""
+        """The library's parameters that the request sets, without empty stop texts."""
         if self.stop is None:
             return super().settings
         stops = [self.stop] if isinstance(self.stop, str) else self.stop
@@ -153,7 +153,7 @@ class Completion(WritingRequest):
 
 
 class CompletionRequest(Completion):
-    """POST /v1/completions. `prompt` is a text, used as it is, token ids, or a list of either."""
+    """POST /v1/completions. `prompt`: a text as it is, token ids, or a list of either."""
 
     prompt: str | TokenIds | Strings | FastList[TokenIds]
     logprobs: int | None = Field(default=None, ge=0, le=20)
@@ -184,7 +184,7 @@ class CompletionRequest(Completion):
 
     @property
     def settings(self) -> dict[str, object]:
-        """The library's parameters that the request sets; without an answer none has a length."""
+        """The library's parameters that the request sets. They need one token at least."""
         return super().settings | ({"max_tokens": 1} if self.max_tokens == 0 else {})
 
     @model_validator(mode="after")
@@ -256,7 +256,7 @@ class ChatRequest(Completion):
 
     @property
     def chosen(self) -> str | None:
-        """The name of the one function that the answer calls, where it is chosen already."""
+        """The function that the answer must call, if the request chooses one."""
         return self.tool_choice.function.name if isinstance(self.tool_choice, Tool) else None
 
     @property
@@ -300,7 +300,7 @@ class ChatRequest(Completion):
 
 
 class ScoringRequest(ScoringParams, Ending):
-    """The fields that POST /v1/score and /v1/rank share; all texts follow the one prompt."""
+    """Fields of POST /v1/score and /v1/rank. All texts follow the one prompt."""
 
     model: str | None = None
     prompt: TextOrIds = ""
@@ -342,7 +342,7 @@ class RankRequest(ScoringRequest):
 
 
 def max_tokens_of(texts: Sequence[TextOrIds]) -> int:
-    """Return the most tokens that texts may have: a token is one byte of a text at least."""
+    """Return the most tokens that texts may have, as each has a byte at least."""
     return sum(len(text.encode() if isinstance(text, str) else text) for text in texts)
 
 

@@ -59,7 +59,7 @@ Items = Annotated[FastList[MessageItem], Field(min_length=1, max_length=1024), T
 
 
 class ResponseRequest(WritingRequest):
-    """POST /v1/responses. left_out: the options that other routes have, each with its reason."""
+    """POST /v1/responses. left_out: other routes' options, each with its reason."""
 
     left_out: ClassVar[Mapping[str, str]] = {
         "n": "a response is one message; best_of writes several and keeps the best",

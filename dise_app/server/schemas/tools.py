@@ -1,4 +1,4 @@
-"""Functions that a chat's answer may call, and calls of earlier turns, as OpenAI has them."""
+"""Functions that a chat may call, and earlier calls, as OpenAI has them."""
 
 import re
 import uuid
@@ -53,7 +53,7 @@ class EarlierCall(OpenBody):
 
 
 def call_schema(functions: Sequence[Function]) -> Record:
-    """Return the schema of a call of a function, definitions at its top, where $ref looks."""
+    """Return the schema of a call, with definitions at its top for $ref."""
     calls: list[Record] = []
     defined: Record = {}
     for function in functions:
@@ -70,7 +70,7 @@ def call_schema(functions: Sequence[Function]) -> Record:
 
 
 def call_of(text: str, function_name: str | None) -> Record:
-    """Return the call that an answer is. function_name: of the one whose arguments alone it is."""
+    """Return an answer as a call. function_name: if it holds only the arguments."""
     call = CALL.fullmatch(text)
     name, arguments = (function_name, text) if function_name or call is None else call.groups()
     function = {"name": name, "arguments": arguments}
