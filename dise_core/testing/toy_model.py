@@ -130,9 +130,7 @@ class ToyPredictor(MaskPredictor):
 
 def naive_readout(logits: Logits, read: Read) -> Reading:
     """Return the answer to a Read from logits [M, V], one row and one token at a time."""
-    logprobs = np.array(
-        [row - math.log(sum(math.exp(x - row.max()) for x in row)) - row.max() for row in logits]
-    )
+    logprobs = np.array([_log_softmax(row) for row in logits])
     match readout := read.readout:
         case TokenLogProbs():
             values = [row[target] for row, target in zip(logprobs, readout.targets, strict=True)]
@@ -145,6 +143,12 @@ def naive_readout(logits: Logits, read: Read) -> Reading:
             return Reading(everything, logprobs.astype(np.float32))
         case Candidates():
             return _naive_candidates(logits, logprobs, readout, read.positions)
+
+
+def _log_softmax(row: Logits) -> Logits:
+    highest = row.max()
+    logprobs: Logits = row - math.log(sum(math.exp(x - highest) for x in row.tolist())) - highest
+    return logprobs
 
 
 def _naive_top(logprobs: Logits, readout: TopLogProbs) -> Reading:
@@ -179,17 +183,17 @@ def _naive_masses(logprobs: Logits, among: TokenSets | None) -> Logits:
 def _naive_candidates(
     logits: Logits, logprobs: Logits, readout: Candidates, positions: Ids
 ) -> Reading:
-    tokens, confidences = [], []
+    tokens, confidences, divisor = [], [], readout.divisor
     for row, (position, row_logprobs) in enumerate(zip(positions, logprobs, strict=True)):
         bias = dict(readout.bias)
         allowed = {
             i: x + bias.get(i, 0.0)
-            for i, x in enumerate(logits[row])
+            for i, x in enumerate(logits[row].tolist())
             if i not in readout.forbidden and (not readout.allowed or i in readout.allowed)
         }
         best_first = sorted(allowed, key=lambda i: -allowed[i])
         token = best_first[0]
-        drawn_from = _naive_filter({i: allowed[i] / readout.divisor for i in best_first}, readout)
+        drawn_from = _naive_filter({i: allowed[i] / divisor for i in best_first}, readout)
         if readout.is_drawn:
             assert readout.noise is not None
             token = _naive_draw(drawn_from, float(readout.noise.uniforms(np.array([position]))[0]))
