@@ -124,6 +124,6 @@ def _nan(pairs: Sequence[tuple[Read, Reading]]) -> ModelOutputError:
     per_position = np.isnan(reading.logprobs).reshape(len(read.positions), -1).any(axis=1)
     position = int(read.positions[int(np.argmax(per_position))])
     return ModelOutputError(
-        f"the model's logits at position {position} hold NaN or infinity; check its weights, or "
-        "load it with dtype float32"
+        f"the model's logits at position {position} hold NaN or infinity; check its "
+        "weights, or load it with dtype float32"
     )

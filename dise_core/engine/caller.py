@@ -40,6 +40,6 @@ class Caller:
         ):
             if limit is not None and spent > limit:
                 raise InputError(
-                    f"the request takes more than the {limit} {unit} that one may take here; ask "
-                    "for fewer or shorter answers, fewer steps or fewer samples"
+                    f"the request takes more than the {limit} {unit} that one may take here; "
+                    "ask for fewer or shorter answers, fewer steps or fewer samples"
                 )

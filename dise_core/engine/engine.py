@@ -69,7 +69,8 @@ class Engine:
                     self.step(running)
                 for request in running:
                     if request.is_finished:
-                        yield Outcome(request.index, request.result, request.error, request.seconds)
+                        result, error = request.result, request.error
+                        yield Outcome(request.index, result, error, request.seconds)
                 running = [request for request in running if not request.is_finished]
         except KeyboardInterrupt as interrupt:
             # A notebook keeps the traceback, and its frames would keep what their texts cached.

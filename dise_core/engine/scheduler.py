@@ -114,7 +114,8 @@ class Scheduler:
 
     def _too_long(self, row: Row) -> TooLongError:
         return TooLongError(
-            f"a text of {len(row.token_ids)} tokens takes {row.num_tokens} tokens of a batch, more "
-            f"than max_batch_tokens={self.max_batch_tokens}; raise that limit or shorten the text",
+            f"a text of {len(row.token_ids)} tokens takes {row.num_tokens} tokens of a batch, "
+            f"more than max_batch_tokens={self.max_batch_tokens}; raise that limit or shorten "
+            "the text",
             "max_batch_tokens",
         )

@@ -68,8 +68,8 @@ def check_abilities(read: Read, info: ModelInfo, abilities: frozenset[Ability]) 
     for ability, is_needed, question in needs:
         if is_needed and ability not in abilities:
             raise InputError(
-                f"{info.name!r:.80} cannot read {question} ({ability}) as it is loaded: take "
-                'another scorer, such as "dise", or the engine "transformers"',
+                f"{info.name!r:.80} cannot read {question} ({ability}) as it is loaded: "
+                'take another scorer, such as "dise", or the engine "transformers"',
                 "scorer",
             )
 

@@ -49,7 +49,7 @@ def params_of(params: object, cls: type[P]) -> P:
 
 
 def check_messages(conversation: object) -> None:
-    """Raise InputError unless it is a conversation: messages with a "role" and a "content"."""
+    """Raise InputError unless it is a list of messages with "role" and "content"."""
     messages = check_list(conversation, "messages", 'a list of {"role": ..., "content": ...}')
     if len(messages) == 0:
         raise InputError("the conversation is empty: it needs at least one message", "messages")

@@ -64,8 +64,8 @@ class Translation:
             )
         if (num_tokens := len(prompt_ids) + len(response_ids)) > info.max_length:
             raise TooLongError(
-                f"a text of {num_tokens} tokens is longer than the limit of {info.name!r}: "
-                f"{info.max_length}"
+                f"a text of {num_tokens} tokens is longer than the limit of "
+                f"{info.name!r}: {info.max_length}"
             )
         return TokenSequence.of(prompt_ids, response_ids, info.special, sequence.block_length)
 
@@ -79,7 +79,7 @@ class Translation:
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """Tokenizes and checks users' texts for the loaded models, "target" and possibly "judge"."""
+    """Tokenizes and checks texts for the loaded models, "target" and maybe "judge"."""
 
     predictors: Mapping[str, MaskPredictor]
 
@@ -195,8 +195,8 @@ class Prompts:
         if len(masks):
             name = self.predictor.tokenizer.token_text(int(ids[masks[0]]))
             raise InputError(
-                f"the text holds the mask token {name} at position {masks[0]}; it must be finished "
-                "text"
+                f"the text holds the mask token {name} at position {masks[0]}; it must be "
+                "finished text"
             )
 
     def refuse_endless(self, text: str, parameter: str) -> None:
@@ -204,8 +204,8 @@ class Prompts:
         limit = self.predictor.info.max_length
         if len(text) > CHARACTERS_PER_TOKEN * limit:
             raise TooLongError(
-                f"a text of {len(text)} characters is longer than this model's limit of {limit} "
-                f"tokens, at {CHARACTERS_PER_TOKEN} characters a token",
+                f"a text of {len(text)} characters is longer than this model's limit of "
+                f"{limit} tokens, at {CHARACTERS_PER_TOKEN} characters a token",
                 parameter,
             )
 

@@ -10,7 +10,7 @@ from dise_core.errors import InputError
 from dise_core.records import Fields
 
 Message = Fields
-"""One turn of a conversation: {"role": ..., "content": ...}, and what its chat template reads."""
+"""One turn, {"role": ..., "content": ...}, and what else its chat template reads."""
 
 FunctionTool = Mapping[str, object]
 """A function that the model may call, in OpenAI's format."""
@@ -47,7 +47,7 @@ class Tokenizer(ABC):
 
     @cached_property
     def turn_end(self) -> str:
-        """What the chat template puts after an assistant's message; "" if it says nothing."""
+        """What the chat template puts after an assistant's message; "" if nothing."""
         if not self.has_chat_template:
             return ""
         question, answer = {"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}

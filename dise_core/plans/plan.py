@@ -115,7 +115,7 @@ OF_A_TEXT = frozenset({None, "prompt", "response", "messages", "input", "token_i
 
 
 def numbered(plans: list[Plan[T]], noun: str) -> list[Plan[T]]:
-    """Return the plans; each of several begins an InputError about its text with "prompt 2: "."""
+    """Return the plans; each of several begins an InputError with "prompt 2: "."""
     if len(plans) == 1:
         return plans
     return [_place(plan, f"{noun} {number}") for number, plan in enumerate(plans, start=1)]

@@ -63,7 +63,8 @@ class Canvases:
                 yield update
 
     def _update(self, read: Read, canvas: Canvas) -> CanvasUpdate | None:
-        mask_id, tokenizer = self._predictor.info.special.mask_id, self._predictor.tokenizer
+        mask_id = self._predictor.info.special.mask_id
+        tokenizer = self._predictor.tokenizer
         now = read.token_ids[canvas.start : canvas.stop]
         before = self._extend(self._last.get(canvas.sample), len(now))
         self._last[canvas.sample] = now

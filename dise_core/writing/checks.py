@@ -30,7 +30,7 @@ def checked_indices(policy: UnmaskingPolicy, indices: object, count: int) -> Ids
 def checked_generation(
     role: str, strategy: Strategy, generation: object, prompt: Ids, suffix: Ids, mask_id: int | None
 ) -> Generation:
-    """Return a response and its evaluation. role: of the strategy, "length controller" say."""
+    """Return a response and its evaluation. role: the strategy's, e.g. "reviser"."""
     if not (
         isinstance(generation, Generation)
         and isinstance(generation.sequence, TokenSequence)

@@ -129,9 +129,8 @@ class Filling:
         if not sampler.policy.edits:
             return self._unmask(step, state, candidates)
         replacements, places = reading.at(~is_masked), positions[~is_masked]
-        drafts = Drafts(
-            places, self.text.ids[places], replacements.token_ids, replacements.confidences
-        )
+        ids, confidences = replacements.token_ids, replacements.confidences
+        drafts = Drafts(places, self.text.ids[places], ids, confidences)
         state = replace(state, drafts=drafts)
         is_unmasked = self._unmask(step, state, candidates)
         return self._edit(step, state, drafts, replacements) or is_unmasked

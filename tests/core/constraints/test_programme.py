@@ -79,7 +79,7 @@ def test_texts_are_drawn_in_proportion(expression: str) -> None:
     tokens = tokens_of(expression)
     rows = random_rows(generator, 3, 10)
     texts = {columns: math.exp(weight) for columns, weight in valid_texts(expression, rows).items()}
-    num_draws = 4000
+    num_draws = 2000
     counts = Counter(
         tuple(drawn(tokens, tokens.start, rows, tokens.accepting, generator.random(3)).tolist())
         for _ in range(num_draws)
