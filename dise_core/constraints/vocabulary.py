@@ -15,6 +15,9 @@ from dise_core.models.tokenizer import Tokenizer
 MAX_BYTES, MAX_LONGER = 12, 128
 """Of a completion token; tokens of several bytes among them."""
 
+PER_SPELLING = 64
+"""Bytes that Python takes for a spelling and its id, besides its own."""
+
 Spellings = dict[bytes, int]
 
 
@@ -43,17 +46,17 @@ def vocabulary_of(tokenizer: Tokenizer, vocab_size: int) -> Vocabulary:
 
 
 def _make(tokenizer: Tokenizer, vocab_size: int) -> Vocabulary:
-    pairs = [(tokenizer.token_bytes(token_id), token_id) for token_id in range(vocab_size)]
-    spelled = [(data, token_id) for data, token_id in pairs if data]
-    ids = np.array([token_id for _, token_id in spelled], np.int64)
-    joined = np.frombuffer(b"".join(data for data, _ in spelled), np.uint8)
-    lengths = np.array([len(data) for data, _ in spelled], np.int32)
+    pairs = ((tokenizer.token_bytes(token_id), token_id) for token_id in range(vocab_size))
+    spelled = {token_id: data for data, token_id in pairs if data}
+    spellings: Spellings = {}
+    for token_id, data in spelled.items():
+        spellings.setdefault(data, token_id)
+    ids = np.array([*spelled], np.int64)
+    joined = np.frombuffer(b"".join(spelled.values()), np.uint8)
+    lengths = np.array([*map(len, spelled.values())], np.int32)
     starts = lengths.cumsum(dtype=np.int32) - lengths
-    spellings = dict(reversed(spelled))
     num_bytes = sum(array.nbytes for array in (ids, joined, starts, lengths))
-    num_bytes += sys.getsizeof(spellings) + sum(
-        sys.getsizeof(data) + sys.getsizeof(token_id) for data, token_id in spellings.items()
-    )
+    num_bytes += sys.getsizeof(spellings) + len(joined) + PER_SPELLING * len(spellings)
     return Vocabulary(ids, joined, starts, lengths, spellings, num_bytes)
 
 
