@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests import reference_a2d, reference_dream
+from tests import reference_a2d, reference_dream, reference_llada
 from tests.block_checkpoints import END
+
+
+@pytest.fixture(scope="session")
+def llada(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A LLaDA, which no test changes."""
+    return reference_llada.checkpoint(tmp_path_factory.mktemp("llada"))
 
 
 @pytest.fixture(scope="session")

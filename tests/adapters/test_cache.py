@@ -39,10 +39,9 @@ def test_a_cache_writes_what_the_published_loop_writes(
 @pytest.mark.parametrize("cache", ["none", "prefix", "dual"])
 @pytest.mark.parametrize(("block_length", "mask_size"), [(8, 6), (8, 20), (32, 3)])
 def test_algorithm_1_keeps_what_stands_before_its_tail(
-    tmp_path: Path, cache: str, block_length: int, mask_size: int
+    llada: Path, cache: str, block_length: int, mask_size: int
 ) -> None:
-    folder = checkpoint(tmp_path)
-    reference = ReferenceLLaDA(folder, torch.float64)
+    reference = ReferenceLLaDA(llada, torch.float64)
     params = SamplingParams(
         max_tokens=16,
         block_length=block_length,
@@ -50,7 +49,7 @@ def test_algorithm_1_keeps_what_stands_before_its_tail(
         length="dise-flexible",
         length_settings={"mask_size": mask_size, "patience": 10},
     )
-    for prompt, answer in zip(PROMPTS, LLM(str(folder)).generate(PROMPTS, params), strict=True):
+    for prompt, answer in zip(PROMPTS, LLM(str(llada)).generate(PROMPTS, params), strict=True):
         expected = naive_flexible(reference, prompt, 16, block_length, 2, cache, mask_size)
         [output] = answer.outputs
         np.testing.assert_allclose(
@@ -59,7 +58,7 @@ def test_algorithm_1_keeps_what_stands_before_its_tail(
         assert [*prompt, *output.token_ids] == max(expected, key=lambda text: text[1])[0]
 
 
-def test_an_extension_costs_its_scoring_pass_and_its_tail(tmp_path: Path) -> None:
+def test_an_extension_costs_its_scoring_pass_and_its_tail(llada: Path) -> None:
     params = SamplingParams(
         max_tokens=30,
         cache="dual",
@@ -67,7 +66,7 @@ def test_an_extension_costs_its_scoring_pass_and_its_tail(tmp_path: Path) -> Non
         length_settings={"mask_size": 5, "max_iterations": 3},
     )
     [prompt] = [p for p in PROMPTS if len(p) == 30]
-    [answer] = LLM(str(checkpoint(tmp_path))).generate([prompt], params)
+    [answer] = LLM(str(llada)).generate([prompt], params)
     first, second, third = answer.outputs[0].trace
     num_tokens = 30 + first.num_tokens
     written = 1 + (first.nfe - 2) * 30 / 60
@@ -94,11 +93,10 @@ def read_twice(
 
 @pytest.mark.parametrize("kind", ["llada", "dream"])
 def test_a_window_of_the_whole_text_and_one_that_changed_nothing_are_exact(
-    tmp_path: Path, kind: str
+    llada: Path, tmp_path: Path, kind: str
 ) -> None:
-    if kind == "llada":
-        folder = checkpoint(tmp_path)
-    else:
+    folder = llada
+    if kind == "dream":
         folder = reference_dream.write_checkpoint(tmp_path, reference_dream.default_config())
     llm = LLM(str(folder))
     ids = np.random.default_rng(0).integers(0, 45, 20)
@@ -113,9 +111,9 @@ def test_a_window_of_the_whole_text_and_one_that_changed_nothing_are_exact(
 
 @pytest.mark.parametrize("room", [66, 130, 10_000])
 def test_a_request_alone_and_among_others_that_find_no_room_writes_the_same(
-    tmp_path: Path, room: int
+    llada: Path, room: int
 ) -> None:
-    folder = str(checkpoint(tmp_path))
+    folder = str(llada)
     crowd, ample = LLM(folder, max_cache_tokens=room), LLM(folder, max_cache_tokens=10_000)
     growing = {
         "length": "dise-flexible",
@@ -138,8 +136,8 @@ def test_a_request_alone_and_among_others_that_find_no_room_writes_the_same(
         assert answer.is_approximate is (own.cache != "none")
 
 
-def test_what_could_never_be_kept_runs_whole_and_exact(tmp_path: Path) -> None:
-    folder = str(checkpoint(tmp_path))
+def test_what_could_never_be_kept_runs_whole_and_exact(llada: Path) -> None:
+    folder = str(llada)
     params = SamplingParams(max_tokens=20, block_length=8, cache="dual")
     small = LLM(folder, max_cache_tokens=20)
     exact = small.generate(PROMPTS, params.model_copy(update={"cache": "none"}))
@@ -147,8 +145,8 @@ def test_what_could_never_be_kept_runs_whole_and_exact(tmp_path: Path) -> None:
         assert one.outputs[0].token_ids == other.outputs[0].token_ids
 
 
-def test_places_come_back_when_requests_end(tmp_path: Path) -> None:
-    llm = LLM(str(checkpoint(tmp_path)), max_cache_tokens=200)
+def test_places_come_back_when_requests_end(llada: Path) -> None:
+    llm = LLM(str(llada), max_cache_tokens=200)
     for _ in range(5):
         llm.generate(PROMPTS, SamplingParams(max_tokens=20, block_length=8, cache="dual"))
     gc.collect()
@@ -180,8 +178,8 @@ def test_a_text_gets_all_the_room_that_it_may_need_and_gives_it_back_once() -> N
     assert kept.take(CacheHint(CacheSlot()), 100)
 
 
-def test_a_guided_read_keeps_nothing_and_is_exact(tmp_path: Path) -> None:
-    llm, slot = LLM(str(checkpoint(tmp_path))), CacheSlot()
+def test_a_guided_read_keeps_nothing_and_is_exact(llada: Path) -> None:
+    llm, slot = LLM(str(llada)), CacheSlot()
     ids, positions, guidance = np.arange(12), np.arange(4, 8), Guidance(np.full(12, 5), 2.0)
     [exact] = llm.predictor.read([Read(ids, positions, Distribution(), guidance=guidance)])
     for hint in (CacheHint(slot), CacheHint(slot, (4, 8))):
@@ -230,8 +228,8 @@ def test_a_pass_that_failed_has_kept_nothing() -> None:
     np.testing.assert_allclose(again.logprobs, exact.logprobs, atol=1e-5)
 
 
-def test_an_answer_written_with_a_cache_says_so(tmp_path: Path) -> None:
-    llm = LLM(str(checkpoint(tmp_path)))
+def test_an_answer_written_with_a_cache_says_so(llada: Path) -> None:
+    llm = LLM(str(llada))
     plain, cached = (
         llm.generate([1, 2], SamplingParams(max_tokens=8, cache=cache))[0].to_dict()  # type: ignore[arg-type]
         for cache in ("none", "prefix")

@@ -77,13 +77,9 @@ def folders(tmp_path: Path) -> list[str]:
 def test_the_adapters_of_folders_and_hub_ids_conform(folders: list[str], tmp_path: Path) -> None:
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-c", KIT, *folders],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+        [sys.executable, "-c", KIT, *folders], env=environment,
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
     assert done.stdout.strip() == "all conform", done.stderr
 
 
@@ -143,16 +139,12 @@ def test_a_busy_hub_is_asked_again(tmp_path: Path) -> None:
     assert hub.num_failed == 2
 
 
-@pytest.mark.parametrize(
-    ("status", "text"),
-    [(404, "the hub has no model 'someone/some-model'"), (401, "someone/some-model")],
-)
-def test_a_refusal_is_final(tmp_path: Path, status: int, text: str) -> None:
-    hub = Hub(failures=[status] * 50)
+def test_a_refusal_is_final(tmp_path: Path) -> None:
+    hub = Hub(failures=[401] * 50)
     with serving(hub) as endpoint:
         answer = ask(endpoint, tmp_path)
     assert answer.startswith("ModelError")
-    assert text in answer
+    assert "'someone/some-model'" in answer
     assert hub.num_failed == 1
 
 

@@ -14,8 +14,9 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from dise_adapters.local.loading import loader, stored
-from dise_core import LLM, CheckpointError, Distribution, Read, Reading
+from dise_core import LLM, CheckpointError, LogProbs
 from tests import reference_a2d, reference_dream, reference_llada
+from tests.adapters.agreement import logprobs
 
 Writer = Callable[[Path], Path]
 
@@ -45,16 +46,10 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return WRITERS[request.param](tmp_path / request.param)
 
 
-def answers(folder: Path) -> Reading:
-    ids = np.arange(2, 42)
-    [reading] = LLM(str(folder)).predictor.read([Read(ids, np.arange(40), Distribution())])
-    return reading
-
-
-def by_transformers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Reading:
+def by_transformers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> LogProbs:
     with monkeypatch.context() as patch:
         patch.setattr(loader, "stored_decoder", lambda *_: None)
-        return answers(folder)
+        return logprobs(LLM(str(folder)))
 
 
 def change(folder: Path, **weights: torch.Tensor | None) -> None:
@@ -73,10 +68,10 @@ def test_the_answers_are_those_of_the_weights_that_transformers_loads(
     monkeypatch.setattr(
         loader, "stored_decoder", lambda *given: loaded.append(model(*given)) or loaded[-1]
     )
-    found = answers(folder)
+    found = logprobs(LLM(str(folder)))
     assert loaded[0] is not None
     expected = by_transformers(folder, monkeypatch)
-    np.testing.assert_allclose(found.logprobs, expected.logprobs, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 
 def test_a_start_imports_none_of_transformers_models(folder: Path) -> None:
@@ -101,16 +96,16 @@ def test_the_shapes_are_those_of_transformers_module(name: str) -> None:
 
 
 def test_what_is_wrong_with_weights_is_told_as_ever(folder: Path) -> None:
-    [norm] = [
-        name
-        for name in load_file(folder / "model.safetensors")
-        if name.endswith(("ln_f.weight", "model.norm.weight"))
-    ]
+    weights = load_file(folder / "model.safetensors")
+    [norm] = [name for name in weights if name.endswith(("ln_f.weight", "model.norm.weight"))]
     change(folder, **{norm: None})
     with pytest.raises(CheckpointError, match=r"lacks weights: model\.norm\.weight"):
         LLM(str(folder))
     change(folder, **{norm: torch.ones(3)})
     with pytest.raises(CheckpointError, match="has misshapen weights"):
+        LLM(str(folder))
+    change(folder, **weights, extra=torch.zeros(2))
+    with pytest.raises(CheckpointError, match="has extra weights: extra"):
         LLM(str(folder))
 
 
@@ -121,8 +116,8 @@ def test_a_tied_head_that_is_stored_too_is_left_to_transformers(
     assert json.loads((folder / "config.json").read_text())["tie_word_embeddings"]
     stored = load_file(folder / "model.safetensors")["model.embed_tokens.weight"]
     change(folder, **{"lm_head.weight": stored + 1})
-    found, expected = answers(folder), by_transformers(folder, monkeypatch)
-    assert np.array_equal(found.logprobs, expected.logprobs)
+    found, expected = logprobs(LLM(str(folder))), by_transformers(folder, monkeypatch)
+    assert np.array_equal(found, expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
@@ -131,5 +126,5 @@ def test_weights_of_another_type_are_converted(
 ) -> None:
     stored = load_file(folder / "model.safetensors")
     change(folder, **{name: weight.to(dtype) for name, weight in stored.items()})
-    found, expected = answers(folder), by_transformers(folder, monkeypatch)
-    np.testing.assert_allclose(found.logprobs, expected.logprobs, rtol=0, atol=1e-6)
+    found, expected = logprobs(LLM(str(folder))), by_transformers(folder, monkeypatch)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)

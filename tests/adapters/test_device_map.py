@@ -5,22 +5,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dise_core import LLM, Distribution, Read
+from dise_core import LLM
+from tests.adapters.agreement import logprobs
 from tests.reference_llada import default_config, random_weights, write_checkpoint
 
 CONFIG = default_config(n_layers=4)
-IDS = np.arange(2, 42)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     pytest.importorskip("accelerate")
     return write_checkpoint(tmp_path / "model", CONFIG, random_weights(CONFIG), shards=3)
-
-
-def logprobs(llm: LLM) -> np.ndarray:
-    [reading] = llm.predictor.read([Read(IDS, np.arange(40), Distribution())])
-    return reading.logprobs
 
 
 def spread(folder: Path) -> LLM:

@@ -46,27 +46,6 @@ def test_a_gpus_ways_give_a_cpus_answers(
     assert choose_dtype("auto", CPU) == torch.bfloat16
 
 
-def test_out_of_memory_halves_the_batch_like_a_gpu(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = answers(folder)
-    monkeypatch.setattr(devices, "LIKE_A_GPU", True)
-    llm = LLM(str(folder), dtype="float32")
-    reader = llm.predictor._reader  # type: ignore[attr-defined]
-    whole = reader._read_batch
-
-    def read_batch(batch: list[object], reads: object) -> object:
-        if len(batch) > 1:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return whole(batch, reads)
-
-    monkeypatch.setattr(reader, "_read_batch", read_batch)
-    ids = np.arange(2, 42)
-    reads = [Read(ids[:n], np.arange(n), Distribution()) for n in (40, 33, 6, 40)]
-    for found, exact in zip(llm.predictor.read(reads), expected[:4], strict=True):
-        np.testing.assert_allclose(found.logprobs, exact.logprobs, atol=1e-4)
-
-
 TOKEN = 2 * 2 * 2 * 16 * 4
 """Layers, keys and values, key-value heads, head dimension, bytes."""
 

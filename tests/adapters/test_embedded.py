@@ -92,8 +92,8 @@ def test_it_solves_most_problems(
 @pytest.mark.parametrize(
     ("model", "params", "asked"),
     [
-        ("countdown", SAMPLED, numbers(5, 60)),
-        ("word-problems", SENTENCE, sentences(5, 80, held_out=True)),
+        ("countdown", SAMPLED, numbers(5, 36)),
+        ("word-problems", SENTENCE, sentences(5, 40, held_out=True)),
     ],
 )
 def test_dise_tells_right_answers_from_wrong_ones_to_problems_that_it_does_not_know(
@@ -174,7 +174,7 @@ def test_a_bad_message_is_refused(countdown: LLM, message: dict[str, str], text:
 
 @pytest.mark.parametrize("model", ["countdown", "countdown-blocks"])
 def test_whoever_speaks_to_it_is_told_what_it_can_do(model: str) -> None:
-    told = r"vocabulary has no 'H'.*'83,18,75 -> 10'.*word-problems answers.*dllm-hub/Qwen3-0\.6B"
+    told = r"has no 'H' .in '.*How.*'83,18,75 -> 10'.*word-problems answers.*dllm-hub/Qwen3-0\.6B"
     with pytest.raises(InputError, match=told):
         LLM(model).generate("How many legs do three spiders have?")
 

@@ -5,28 +5,19 @@ checkpoints are refused by name.
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dise_adapters.families.family import NOT_COVERED
 from dise_adapters.plugin import FAMILIES
 from dise_adapters.predictor import predictor_of
-from dise_core import LLM, Distribution, Read, SamplingParams
+from dise_core import LLM
 from dise_core.errors import CheckpointError, UnknownNameError
 from dise_core.testing import check_mask_predictor
-from tests import reference_a2d, reference_dream, reference_llada
+from tests import reference_a2d, reference_llada
+from tests.adapters.agreement import assert_agrees, random_texts
 from tests.reference_a2d import ReferenceQwen3
-from tests.reference_backbone import Reference
-from tests.reference_dream import ReferenceDream, naive_sample
 
-
-def assert_agrees(llm: LLM, reference: Reference) -> None:
-    random = np.random.default_rng(0)
-    texts = [random.integers(0, 60, length) for length in (1, 2, 9, 40, 96)]
-    reads = [Read(ids, np.arange(len(ids)), Distribution()) for ids in texts]
-    for ids, reading in zip(texts, llm.predictor.read(reads), strict=True):
-        expected = reference.logprobs(ids.tolist()).numpy()
-        assert np.abs(reading.logprobs - expected).max() < 5e-5
+TEXTS = random_texts(60, 1, 2, 9, 40, 96)
 
 
 @pytest.mark.parametrize("changes", [{}, {"num_key_value_heads": 4}, {"head_dim": 16}])
@@ -38,21 +29,8 @@ def test_a_qwen3_with_full_attention_agrees_with_an_independent_one(
     llm = LLM(str(folder))
     assert llm.predictor.info.special.mask_id == reference_a2d.MASK
     assert llm.predictor.info.special.eos_ids == {reference_a2d.PAD, reference_a2d.IM_END}
-    assert_agrees(llm, ReferenceQwen3(folder))
+    assert_agrees(llm, ReferenceQwen3(folder), TEXTS, 5e-5)
     check_mask_predictor(llm.predictor)
-
-
-def test_diffucoder_agrees_with_an_independent_one_and_its_sampler(tmp_path: Path) -> None:
-    config = reference_dream.default_config(
-        max_window_layers=28, use_mrope=False, transformers_version="4.46.2", use_cache=True
-    )
-    folder = reference_dream.write_checkpoint(tmp_path, config, gain=0.7)
-    llm, reference = LLM(str(folder)), ReferenceDream(folder)
-    assert_agrees(llm, reference)
-    params = SamplingParams(max_tokens=16, block_length=16, steps=12, eps=1e-3, unmasking="entropy")
-    [answer] = llm.generate([[3, 1, 4]], params)
-    expected = naive_sample(reference, [3, 1, 4], 16, 12, "entropy")
-    assert [3, 1, 4, *answer.outputs[0].token_ids] == expected
 
 
 def described(folder: Path, **fields: object) -> str:
@@ -122,4 +100,4 @@ def test_rotary_embeddings_that_are_not_plain_are_refused(
 def test_a_scaling_that_scales_nothing_is_taken(tmp_path: Path, scaling: object) -> None:
     config = reference_a2d.default_config(rope_scaling=scaling)
     folder = reference_a2d.write_checkpoint(tmp_path, config)
-    assert_agrees(LLM(str(folder)), ReferenceQwen3(folder))
+    assert_agrees(LLM(str(folder)), ReferenceQwen3(folder), TEXTS, 5e-5)

@@ -2,8 +2,6 @@
 computed.
 """
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -13,9 +11,6 @@ from dise_adapters.local.decoder import linear as packed
 from dise_adapters.local.decoder.layer import weights_of
 from dise_adapters.local.decoder.linear import PackedLinear, can_pack, joined, linear
 from dise_adapters.local.decoder.padding import padded_rows
-from dise_core import LLM, Distribution, Read
-from tests.reference_dream import default_config, write_checkpoint
-from tests.reference_llada import checkpoint
 
 
 @pytest.fixture(params=[True, False], ids=["packed", "plain"])
@@ -53,20 +48,3 @@ def test_rows_are_padded_to_few_numbers() -> None:
         sizes.add(len(places))
     assert len(sizes) == 256 / 16 + (4096 - 256) / 64
     assert len(padded_rows(np.arange(5), torch.device("meta"))) == 5
-
-
-@pytest.mark.parametrize("kind", ["llada", "grouped", "dream"])
-def test_a_model_answers_the_same_packed_and_plain(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    if kind == "dream":
-        folder = write_checkpoint(tmp_path, default_config())
-    else:
-        folder = checkpoint(
-            tmp_path, **({"n_heads": 4, "n_kv_heads": 2} if kind == "grouped" else {})
-        )  # type: ignore[arg-type]
-    reads = [Read(np.arange(n), np.arange(n), Distribution()) for n in (3, 20)]
-    answers = LLM(str(folder)).predictor.read(reads)
-    monkeypatch.setattr(packed, "can_pack", lambda _: False)
-    for one, other in zip(answers, LLM(str(folder)).predictor.read(reads), strict=True):
-        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-4)

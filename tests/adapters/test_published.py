@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,25 +16,13 @@ from dise_core.models.attention import BIDIRECTIONAL, BlockCausal
 from dise_core.plans.reading import CacheHint, CacheSlot
 from dise_core.testing import check_mask_predictor
 from tests import reference_gpt2, reference_modernbert
+from tests.adapters.agreement import assert_agrees, random_texts
 from tests.published import DIFFULLAMA, LLADA2, PUBLISHED, SDAR_MOE
 from tests.reference_modernbert import ReferenceModernBert
 from tests.tiny_format import Published
 
-LENGTHS = (32, 64)
-"""Texts that end where a block ends, whatever its length."""
-
-
-def texts() -> list[np.ndarray]:
-    random = np.random.default_rng(0)
-    return [random.integers(0, 70, length) for length in LENGTHS]
-
-
-def assert_agrees(llm: LLM, reference: Any) -> None:
-    """Assert that the answers are those of the independent model."""
-    reads = [Read(ids, np.arange(len(ids)), Distribution()) for ids in texts()]
-    for read, reading in zip(reads, llm.predictor.read(reads), strict=True):
-        expected = reference.logprobs(read.token_ids.tolist()).numpy()
-        assert np.abs(reading.logprobs - expected).max() < 1e-5
+TEXTS = random_texts(70, 32, 64)
+"""They end where a block ends, whatever its length."""
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -50,7 +37,7 @@ def test_a_published_format_agrees_with_an_independent_model(tmp_path: Path, nam
     info = llm.predictor.info
     assert (info.attention, info.special.mask_id) == (published.attention, published.mask_id)
     assert info.special.eos_id == published.eos_id
-    assert_agrees(llm, published.reference(folder))
+    assert_agrees(llm, published.reference(folder), TEXTS)
 
 
 @pytest.mark.parametrize("published", [SDAR_MOE, LLADA2])
@@ -59,9 +46,9 @@ def test_experts_whose_rows_torch_cannot_group_are_computed_too(
 ) -> None:
     uneven = replace(published, shape=replace(published.shape, expert_hidden=18))
     folder = uneven.write(tmp_path, moe_intermediate_size=18)
-    assert_agrees(LLM(str(folder)), uneven.reference(folder))
+    assert_agrees(LLM(str(folder)), uneven.reference(folder), TEXTS)
     [reading] = LLM(str(folder), dtype="bfloat16").predictor.read(
-        [Read(texts()[0], np.arange(32), Distribution())]
+        [Read(TEXTS[0], np.arange(32), Distribution())]
     )
     assert np.isfinite(reading.logprobs).all()
 
@@ -88,7 +75,7 @@ def test_a_modernbert_that_chats_agrees_with_an_independent_one(tmp_path: Path) 
     assert llm.predictor.info.attention == BIDIRECTIONAL
     assert llm.predictor.info.special.mask_id == reference_modernbert.MASK
     assert llm.predictor.info.special.eos_ids == {62, 65}
-    assert_agrees(llm, reference)
+    assert_agrees(llm, reference, TEXTS)
     check_mask_predictor(llm.predictor)
 
 
@@ -103,7 +90,7 @@ def test_diffullama_loads_where_its_adapter_and_its_mask_are_named(tmp_path: Pat
         LLM(folder, adapter="diffullama")
     llm = LLM(folder, adapter="diffullama", mask_token_id=67)
     assert llm.predictor.info.special.mask_id == 67
-    assert_agrees(llm, DIFFULLAMA.reference(Path(folder)))
+    assert_agrees(llm, DIFFULLAMA.reference(Path(folder)), TEXTS)
 
 
 def test_diffugpt_loads_where_its_adapter_and_its_mask_are_named(tmp_path: Path) -> None:
@@ -111,7 +98,7 @@ def test_diffugpt_loads_where_its_adapter_and_its_mask_are_named(tmp_path: Path)
     with pytest.raises(UnknownNameError, match="--adapter diffugpt loads with the id of its mask"):
         LLM(str(folder))
     llm = LLM(str(folder), adapter="diffugpt", mask_token_id=67)
-    assert_agrees(llm, reference_gpt2.ReferenceGpt2(folder))
+    assert_agrees(llm, reference_gpt2.ReferenceGpt2(folder), TEXTS)
 
 
 BLOCKS = {name: each for name, each in PUBLISHED.items() if isinstance(each.attention, BlockCausal)}

@@ -14,6 +14,7 @@ from dise_adapters.local.decoder import integers
 from dise_adapters.local.decoder.integers import Int4Linear, Int8Linear
 from dise_core import LLM, Distribution, InputError, Read
 from tests import tiny_causal
+from tests.adapters import agreement
 from tests.published import LLADA2
 from tests.reference_llada import default_config, random_weights, write_checkpoint
 
@@ -22,9 +23,7 @@ IDS = np.arange(2, 42)
 
 
 def logprobs(folder: Path, **options: object) -> np.ndarray:
-    llm = LLM(str(folder), **options)  # type: ignore[arg-type]
-    [reading] = llm.predictor.read([Read(IDS, np.arange(40), Distribution())])
-    return reading.logprobs
+    return agreement.logprobs(LLM(str(folder), **options))  # type: ignore[arg-type]
 
 
 def in_int8(weight: Tensor) -> Tensor:

@@ -26,7 +26,6 @@ from dise_core.models.attention import BIDIRECTIONAL
 from dise_core.plans.reading import Guidance
 from dise_core.plans.rows import Row
 from dise_core.testing.toy_model import naive_readout
-from tests.reference_llada import default_config, random_weights, write_checkpoint
 
 ROUNDING = 1e-5
 """How far apart two answers to one question may be, relative to their size."""
@@ -169,9 +168,8 @@ def test_guided_rows_keep_their_places_in_a_mixed_batch() -> None:
         assert_same(reading.logprobs, alone.logprobs)
 
 
-def test_named_tokens_and_entropies_are_those_of_the_guided_distribution(tmp_path: Path) -> None:
-    config = default_config()
-    predictor = LLM(str(write_checkpoint(tmp_path, config, random_weights(config)))).predictor
+def test_named_tokens_and_entropies_are_those_of_the_guided_distribution(llada: Path) -> None:
+    predictor = LLM(str(llada)).predictor
     ids, bare = np.arange(9), np.full(9, 8)
     raw = predictor.read([Read(text, ids, Distribution()) for text in (ids, bare)])
     given, unconditional = (reading.logprobs.astype(np.float64) for reading in raw)
@@ -190,9 +188,8 @@ def test_named_tokens_and_entropies_are_those_of_the_guided_distribution(tmp_pat
         np.testing.assert_allclose(reading.confidences, expected.confidences, atol=1e-5)
 
 
-def test_chunks_of_the_head_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = default_config()
-    predictor = LLM(str(write_checkpoint(tmp_path, config, random_weights(config)))).predictor
+def test_chunks_of_the_head_change_nothing(llada: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    predictor = LLM(str(llada)).predictor
     reads = [Read(np.arange(n), np.arange(n), TokenLogProbs(np.arange(n))) for n in (40, 40, 7)]
     whole = predictor.read(reads)
     monkeypatch.setattr(reader_module, "MAX_LOGITS", 3 * 52)

@@ -224,15 +224,19 @@ print(json.dumps([size.kept, settle() - before, size.peak, max(seen) - before]))
 """
 
 
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = default_config(d_model=512, n_layers=12, n_heads=8, n_kv_heads=8, mlp_hidden_size=1536)
+    weights = {name: part.bfloat16() for name, part in random_weights(config).items()}
+    return write_checkpoint(tmp_path_factory.mktemp("large"), config, weights)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's account of the process")
 @pytest.mark.parametrize(
     "options", [{"dtype": "float32"}, {"dtype": "bfloat16"}, {"quantization": "int8"}], ids=str
 )
-def test_what_loading_takes_is_known_before(tmp_path: Path, options: dict[str, str]) -> None:
-    config = default_config(d_model=512, n_layers=12, n_heads=8, n_kv_heads=8, mlp_hidden_size=1536)
-    weights = {name: part.bfloat16() for name, part in random_weights(config).items()}
-    folder = write_checkpoint(tmp_path, config, weights)
-    command = [sys.executable, "-c", MEASURE, str(folder), json.dumps(options | {"device": "cpu"})]
+def test_what_loading_takes_is_known_before(large: Path, options: dict[str, str]) -> None:
+    command = [sys.executable, "-c", MEASURE, str(large), json.dumps(options | {"device": "cpu"})]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     kept, held, peak, seen = json.loads(done.stdout)
     assert held == pytest.approx(kept, rel=0.15, abs=2**23)

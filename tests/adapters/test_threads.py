@@ -57,10 +57,7 @@ def test_the_largest_model_decides_and_a_later_choice_of_the_users_stands(
         name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "MKL_"))
     }
     done = subprocess.run(
-        [sys.executable, "-c", PROCESS.format(sizes=sizes)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+        [sys.executable, "-c", PROCESS.format(sizes=sizes)], env=environment,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
     assert done.stdout.strip() == str(expected)
