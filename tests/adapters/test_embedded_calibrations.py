@@ -84,7 +84,8 @@ def test_written_and_given_texts_have_a_fit_of_their_own(llm: LLM) -> None:
 
 
 def test_the_calibration_that_a_user_names_replaces_the_models_own(llm: LLM) -> None:
-    own = next(own for own in llm.planner.resolver.calibrations.own if own.holds_for.texts == "given")
+    calibrations = llm.planner.resolver.calibrations.own
+    own = next(fit for fit in calibrations if fit.holds_for.texts == "given")
     named = own.model_copy(update={"scorer": "shadow", "selector": "full"})
     calibration = Calibration.model_validate(named.model_dump())
     [answer] = LLM(llm.predictor, calibration=calibration).score(PROBLEM, ANSWER, ScoringParams())
