@@ -27,21 +27,21 @@ class DiseError(Exception):
 
 
 class InputError(DiseError, ValueError):
-    """What the caller gave cannot be used; `parameter` names the parameter at fault, if one is."""
+    """What the caller gave cannot be used. `parameter` names what is at fault."""
 
     def __init__(self, message: str, parameter: str | None = None) -> None:
         super().__init__(message)
         self.parameter = parameter
 
     def at(self, place: str) -> Self:
-        """Return the same error, with a message that begins with the place of what is at fault."""
+        """Return the same error, whose message begins with the place of the fault."""
         error = type(self).__new__(type(self), f"{place}: {self}")
         error.__dict__.update(self.__dict__)
         return error
 
 
 class UnknownNameError(InputError):
-    """No strategy or model has that name; the message suggests the nearest, and lists all."""
+    """No strategy or model has that name. The message lists all, and suggests one."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], detail: str = "") -> None:
         names = sorted(known)
@@ -62,7 +62,7 @@ class TooLongError(InputError):
 
 
 class PluginError(DiseError):
-    """A plugin clashes, is misspelt or cannot be imported; `plugin` and the message name it."""
+    """A plugin clashes, is misspelt or cannot be imported. `plugin` names it."""
 
     def __init__(self, message: str, plugin: str | None = None) -> None:
         super().__init__(message)
@@ -82,11 +82,11 @@ class ModelOutputError(ModelError):
 
 
 class UnreachableError(ModelError):
-    """The model's server does not answer, whatever it is asked: no text of a batch is at fault."""
+    """The model's server does not answer. No text of a batch is at fault."""
 
 
 class PlanError(DiseError):
-    """A plan breaks the protocol of reading.py, or fails with an error that is not ours."""
+    """A plan breaks the protocol of reading.py, or fails with a foreign error."""
 
 
 class OverloadedError(DiseError):
@@ -98,12 +98,12 @@ class ClosedError(DiseError):
 
 
 def shown(value: object, width: int = 80) -> str:
-    """Return a value on one line, cut after `width` characters, as error texts show it."""
+    """Return a value on one line for an error, cut after `width` characters."""
     return " ".join(repr(value).split())[:width]
 
 
 def error_line(error: BaseException) -> str:
-    """Return an error's type and text on one line; the type alone if there is no text to be had."""
+    """Return an error's type and, if there is one, its text, on one line."""
     try:
         text = " ".join(str(error).split())
     except BaseException:  # a plugin's own __str__

@@ -14,7 +14,7 @@ JsonFields = Mapping[str, object]
 
 
 def is_deeper(value: object, max_depth: int) -> bool:
-    """Return whether some value lies in more than `max_depth` lists and objects of JSON."""
+    """Return whether a value lies in more than `max_depth` lists and objects."""
     level = [value]
     for _ in range(max_depth + 1):
         level = [

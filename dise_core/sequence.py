@@ -89,7 +89,7 @@ class TokenSequence:
         max_length: int | None = None,
         origin: BlockOrigin = "response",
     ) -> TokenSequence:
-        """Return the text [P; R]. Raises InputError unless both are flat lists of integers."""
+        """Return the text [P; R]. Raises InputError for other than lists of integers."""
         ids = np.concatenate([as_ids(prompt_ids), as_ids(response_ids)])
         return cls(ids, len(prompt_ids), special, block_length, max_length, origin)
 
@@ -128,11 +128,11 @@ class TokenSequence:
 
     @property
     def text_positions(self) -> Ids:
-        """The positions of the response without its end tokens, ascending, int64 [<= R]."""
+        """The ascending positions of the response without end tokens, int64 [<= R]."""
         return self.response_positions[~self.special.is_end(self.response)]
 
     def ended(self, end_id: int | None) -> TokenSequence:
-        """Return the text with that end token; unchanged if ended, full, or with a suffix."""
+        """Return the text with that end token, unless it is ended, full, or a gap's."""
         has_end = len(self) > 0 and bool(self.special.is_end(self.ids[-1:])[0])
         is_full = self.max_length is not None and len(self) >= self.max_length
         if end_id is None or has_end or is_full or self.suffix_length:
@@ -140,18 +140,18 @@ class TokenSequence:
         return replace(self, ids=np.append(self.ids, end_id))
 
     def own_writing(self) -> Writing | None:
-        """Return how this text was written; None if it was given, or has changed since."""
+        """Return how this text was written; None if given, or changed since."""
         is_own = self.writing is not None and np.array_equal(self.writing.ids, self.ids)
         return self.writing if is_own else None
 
     def at(self, positions: Ids) -> TokenSequence:
-        """Return the text of the tokens at positions, int64 [K], those around the response too."""
+        """Return the text of the tokens at positions, int64 [K], of any of its parts."""
         writing = self.own_writing()
         kept = None if writing is None else writing.at(positions)
         return replace(self, ids=self.ids[positions], writing=kept)
 
     def with_masks(self, positions: Ids) -> Ids:
-        """Return a copy, int64 [N], with masks. Raises InputError for a model without them."""
+        """Return a masked copy, int64 [N]. Raises InputError without a mask token."""
         masked = self.ids.copy()
         masked[positions] = self.special.masking_id
         return masked
@@ -164,7 +164,7 @@ class TokenSequence:
 
 
 def as_ids(ids: Sequence[int] | Ids) -> Ids:
-    """Return int64 [N], N >= 0. Raises InputError unless it is a flat list of integers."""
+    """Return int64 [N >= 0]. Raises InputError for other than a list of integers."""
     try:
         array = np.asarray(ids)
     except Exception:  # whatever the array protocol of an object raises

@@ -31,7 +31,7 @@ class AnswerMaker:
     def given(
         self, generations: Sequence[Generation], cost: Cost, max_outputs: int | None = None
     ) -> RequestOutput:
-        """Return the given responses, at most so many, best score first; ties keep their order."""
+        """Return the responses, best score first. Ties keep their order."""
         ranked = sorted(
             enumerate(generations), key=lambda pair: -pair[1].evaluation.score.rank_value
         )[:max_outputs]
@@ -144,7 +144,7 @@ class WrittenAnswers(AnswerMaker):
         return generation.finish_reason or ("stop" if is_whole else "length")
 
     def _fields(self, text: TokenSequence, output: CompletionOutput) -> Mapping[str, Field]:
-        """Return the fields, by the report's log-probabilities or, without one, the writing's."""
+        """Return the fields, by the report's log-probabilities, else the writing's."""
         tokens, writing = output.tokens, output.writing
         json = self.request.constraint
         if json is None or not json.is_json or writing is None:

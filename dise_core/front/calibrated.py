@@ -105,7 +105,7 @@ class Calibrations:
 
 
 def why_not(calibration: Calibration, answers: Answers) -> str | None:
-    """Return why the calibration does not hold for these answers, a sentence; None if it does."""
+    """Return a sentence on why the calibration does not hold; None if it does."""
     reasons = (_of_scores, _of_texts, _of_settings)
     return next((why for reason in reasons for why in reason(calibration, answers)), None)
 
@@ -170,7 +170,7 @@ def _of_settings(calibration: Calibration, answers: Answers) -> Iterator[str]:
 
 
 def _other_setting(name: str, value: object, fitted: Sequence[object]) -> str:
-    """Return what an answer's setting is, beside the values of those that were fitted on."""
+    """Return how an answer's setting differs from those that were fitted on."""
     if name == "constraint" and value is None:
         return "it was fitted on answers under a constraint, and this one is free"
     if name == "constraint" and fitted[0] is None:

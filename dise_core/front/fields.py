@@ -97,7 +97,7 @@ class JsonAnswer:
         return np.cumsum([len(piece) for piece in self.pieces])
 
     def _tokens(self, start: int, stop: int) -> Ids:
-        """Return the tokens that spell characters; an empty piece is a part of a later one's."""
+        """Return the tokens that spell characters, with empty pieces before them."""
         before, start_token, stop_token = np.searchsorted(
             self._ends, [start - 1, start, stop - 1], "right"
         )
@@ -105,7 +105,7 @@ class JsonAnswer:
 
     @cached_property
     def _states(self) -> list[int]:
-        """The states of the automaton before each byte of the text, and behind the last."""
+        """The automaton's states before each byte of the text, and after the last."""
         table, data = self.automaton.next, self._text.encode()
         return [*accumulate(data, lambda state, byte: int(table[state, byte]), initial=0)]
 

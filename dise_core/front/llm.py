@@ -137,7 +137,7 @@ class LLM(Verbs):
         return self._open
 
     def load(self) -> None:
-        """Load the weights that are not loaded yet. Raises ModelError for what cannot be loaded."""
+        """Load the weights that are not loaded yet. Raises ModelError if that fails."""
         self.engine.load()
 
     def close(self) -> None:
@@ -170,7 +170,7 @@ class LLM(Verbs):
     def watch(
         self, plan: Plan[RequestOutput]
     ) -> Generator[CanvasUpdate | RequestOutput, None, None]:
-        """Yield what each denoising step of one of the planner's plans commits, then the answer."""
+        """Yield what each denoising step of a plan commits, then the answer."""
         request = self.engine.request(0, plan)
         canvases, reads = Canvases(self.predictor), None
         try:

@@ -61,7 +61,7 @@ def _check_blocks(params: SamplingParams, info: ModelInfo, length: int) -> None:
 
 
 def _check_tokens(params: SamplingParams, info: ModelInfo) -> None:
-    """Raise InputError for ids that are no tokens, and where no token could be written."""
+    """Raise InputError for ids that are no tokens, or if none could be written."""
     for name, ids in (
         ("forbidden_token_ids", params.forbidden_token_ids),
         ("allowed_token_ids", params.allowed_token_ids),
@@ -124,7 +124,7 @@ def in_gap(params: SamplingParams, info: ModelInfo) -> SamplingParams:
 
 
 def check_gap(params: SamplingParams, controller: LengthController, scorer: Scorer) -> None:
-    """Raise InputError for a length that is found otherwise, and a scorer that reads no suffix."""
+    """Raise InputError for a controller or a scorer that cannot handle a gap."""
     if not controller.fills_gaps:
         raise InputError(
             f"length {params.length!r} fills no gap: it looks for an answer's end; take "

@@ -112,7 +112,7 @@ class CompletionOutput:
         return f"CompletionOutput({', '.join(facts)})"
 
     def to_dict(self) -> dict[str, object]:
-        """Return the JSON form; `tokens` has one end token, and none without log-probabilities."""
+        """Return the JSON form. `tokens` has one end token, or none without logprobs."""
         record: dict[str, object] = {
             "index": self.index,
             "text": self.text,
@@ -176,16 +176,16 @@ class RequestOutput:
     cache: str = "none"
     """The kind of cache that the request asked for. Scores are exact with any."""
     seed: int | None = None
-    """The seed, given or drawn, that reproduces these outputs; None for given responses."""
+    """The seed that reproduces these outputs; None for given responses."""
     is_approximate: bool = False
-    """Whether some answer of the denoising may differ from that of a pass over the whole text."""
+    """Whether a denoising step may differ from a pass over the whole text."""
     suffix: str | None = None
-    """What follows a gap, as it was given; None without a gap, or if it was given as token ids."""
+    """The text after a gap; None without a gap, or if it was given as token ids."""
     error: DiseError | None = None
-    """Why the request failed, where the caller asked for errors as answers: it has no outputs."""
+    """Why the request failed, with on_error="return". It then has no outputs."""
 
     def __repr__(self) -> str:
-        """Return at most three lines: the prompt's beginning, how many outputs, and the best."""
+        """Return up to three lines: the prompt's start, how many outputs, the best."""
         prompt = f"of {len(self.prompt_token_ids)} tokens"
         prompt = f"prompt {prompt}" if self.prompt is None else f"prompt={_cut(self.prompt)}"
         facts = f"{prompt}, model={self.model!r}, outputs: {len(self.outputs)}"
@@ -225,6 +225,6 @@ def _cut(text: str) -> str:
 
 
 def error_dict(error: DiseError) -> dict[str, object]:
-    """Return an error's JSON form: its class, its message and the parameter at fault, if any."""
+    """Return an error's JSON form: class, message, and parameter at fault if any."""
     parameter = error.parameter if isinstance(error, InputError) else None
     return {"type": type(error).__name__, "message": str(error), "parameter": parameter}

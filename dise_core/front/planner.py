@@ -124,7 +124,7 @@ class Planner:
         return self.resolver.prompts.end_id(self.resolver.prompts.read_or_none(prompt, chat))
 
     def translation(self, prompt: Prompt, chat: bool | None = None) -> Translation | None:
-        """Return how the judge reads texts with that prompt; None if no judge is loaded."""
+        """Return how the judge reads texts with that prompt; None without a judge."""
         return self.resolver.prompts.translation(self.resolver.prompts.read_or_none(prompt, chat))
 
     def prompt_ids(self, prompt: Prompt, chat: bool | None = None) -> Ids:

@@ -120,7 +120,7 @@ class Preparation:
 
     @cached_property
     def order(self) -> Order | None:
-        """What must be built for its constraint, if it has one. For any thread; takes a moment."""
+        """What must be built for its constraint, if any. For any thread; not instant."""
         constraint = self.resolver.catalog.chosen(CONSTRAINT, self.params)
         if constraint is None:
             return None
@@ -231,7 +231,7 @@ class Resolver:
         return texts
 
     def check_scorer(self, name: str, scorer: Scorer) -> None:
-        """Raise InputError, which names the scorer, unless the model that it asks is loaded."""
+        """Raise InputError unless the model that the scorer asks is loaded."""
         if scorer.asks == "judge" and "judge" not in self.predictors:
             raise InputError(
                 f"scorer {name!r} needs an auto-regressive judge; name one with --judge MODEL "

@@ -131,7 +131,7 @@ class Params(Suggesting):
 
 
 def place_of(problem: Mapping[str, Any]) -> tuple[str | int, ...]:
-    """Return the place of one of pydantic's problems, with the name that our own problems carry."""
+    """Return the place of one of pydantic's problems, with our own name for it."""
     place = tuple(part for part in problem["loc"] if part != "[key]")
     name = problem.get("ctx", {}).get("name")
     return place if name is None else (*place, name)

@@ -19,7 +19,7 @@ NOT_THE_JUDGES, CHANGES_ANSWERS = Mark.NOT_THE_JUDGES, Mark.CHANGES_ANSWERS
 
 
 class EngineConfig(Params):
-    """How a model is loaded and how much of it runs at once. Other options are the engine's own."""
+    """How a model is loaded and run. Other options are the engine's own."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -99,7 +99,7 @@ class EngineConfig(Params):
 
     @property
     def catalog(self) -> object | None:
-        """The Catalog that loads a model with these options; None where no catalog does."""
+        """The Catalog that loads a model with these options, if any."""
         return self._catalog
 
     def by(self, catalog: object) -> Self:
@@ -114,7 +114,7 @@ class EngineConfig(Params):
         return self.model_extra or {}
 
     def for_judge(self) -> Self:
-        """Return the judge's options: these, on its own device, without the model's own."""
+        """Return the judge's options: these, on its device, without the model's own."""
         model_only = marked(type(self), NOT_THE_JUDGES) | {"judge_device", "judge_dtype"}
         judge_only = {"device": self.judge_device, "dtype": self.judge_dtype}
         fields = self.model_dump(exclude=model_only)

@@ -28,7 +28,7 @@ class Replaces:
 
 @dataclass(frozen=True, slots=True)
 class Opposite:
-    """What the command calls a switch that is turned off, where --no-NAME would not be English."""
+    """The name of a switch turned off, where --no-NAME would not be English."""
 
     name: str
 

@@ -54,7 +54,7 @@ class Catalog:
         return self.entries.get(plural, {})
 
     def having(self, **entries: Entries) -> Self:
-        """Return the catalog with these entries of the kinds that are named by their plurals."""
+        """Return the catalog with these entries. Their keys are the kinds' plurals."""
         return replace(self, entries={**self.entries, **entries})
 
     def selector(self, text: str) -> Selector:
@@ -68,7 +68,7 @@ class Catalog:
         return parts[0] if len(parts) == 1 else Union(parts=parts)
 
     def scorer(self, name: str, settings: GivenSettings = None) -> Scorer:
-        """Return the scorer of that name. Raises InputError for an unknown name or bad settings."""
+        """Return the scorer of that name. Raises InputError for a bad name or setting."""
         return self._build(kinds.SCORER, name, settings)
 
     def length_controller(self, name: str, settings: GivenSettings = None) -> LengthController:
@@ -76,7 +76,7 @@ class Catalog:
         return self._build(kinds.LENGTH, name, settings)
 
     def unmasking_policy(self, name: str, settings: GivenSettings = None) -> UnmaskingPolicy:
-        """Return the unmasking policy of that name; _ may stand for -. Raises InputError."""
+        """Return the unmasking policy of that name; _ may stand for -."""
         return self._build(kinds.UNMASKING, name, settings)
 
     def reviser(self, name: str, settings: GivenSettings = None) -> Reviser:
@@ -84,7 +84,7 @@ class Catalog:
         return self._build(kinds.REVISER, name, settings)
 
     def chosen(self, kind: kinds.Kind[S], params: BaseModel) -> S | None:
-        """Return the strategy of a kind that the params name, with its settings, if any."""
+        """Return the strategy of that kind that the params name, if any."""
         name = getattr(params, kind.option)
         if name is None:
             return None
@@ -93,7 +93,7 @@ class Catalog:
         return self._build(kind, name, getattr(params, f"{kind.option}_settings"))
 
     def check(self, params: BaseModel) -> None:
-        """Raise InputError for a name of a strategy that is not there, and for wrong settings."""
+        """Raise InputError for an unknown strategy or wrong settings."""
         for kind in kinds.kinds_named_by(type(params)):
             self.chosen(kind, params)
 
@@ -125,7 +125,7 @@ class Catalog:
         return self._entry(kinds.ENGINE, name).load()
 
     def check_engine(self, config: EngineConfig) -> None:
-        """Raise InputError for an unknown engine, and for an option that it does not take."""
+        """Raise InputError for an unknown engine, or an option that it lacks."""
         engine = self.backend(config.engine)
         for option in config.own.keys() - engine.options.model_fields.keys():
             self._check_others(option, config.own[option])

@@ -33,7 +33,7 @@ class Entry(Generic[V]):
         return self.distribution == OWN_DISTRIBUTION
 
     def of_its_name(self) -> Self:
-        """Return itself for its name. Raises PluginError if another plugin claims the name too."""
+        """Return itself. Raises PluginError if another plugin claims the name too."""
         if self.clash is not None:
             raise PluginError(self.clash, self.plugin)
         return self

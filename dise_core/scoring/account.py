@@ -78,7 +78,7 @@ class Account:
 
     @cached_property
     def answers(self) -> dict[int, list[tuple[int, float]]]:
-        """By position, the Reads that asked for the text's token, from 1, and their answers."""
+        """By position: the numbers of the Reads of the text's token, with the answers."""
         answers: dict[int, list[tuple[int, float]]] = {}
         for number, read in enumerate(self.reads, start=1):
             if read.asks.startswith(OWN):
@@ -97,7 +97,7 @@ class Account:
 
     @cached_property
     def writing(self) -> tuple[Floats, Ids]:
-        """Each token's log-probability when it was written, NaN if given, and its step, else -1."""
+        """Each token's log-probability and step when written; NaN and -1 if given."""
         if (writing := self.text.own_writing()) is not None:
             return writing.logprobs.astype(np.float64), writing.steps
         return np.full(len(self.text), np.nan), np.full(len(self.text), -1)
@@ -131,7 +131,7 @@ class Account:
 
     @cached_property
     def is_forced(self) -> Mask:
-        """Which tokens the constraint forced, as far as the score takes account of it, [N]."""
+        """Which tokens the constraint forced, [N]; none if the score ignores it."""
         is_forced, response = self.text.mask_of([]), self.response
         if self.text.rule is not None and self.is_among_allowed:
             is_forced[response.response_positions] = self.text.rule.is_forced(response.response)

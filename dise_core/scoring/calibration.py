@@ -71,7 +71,7 @@ class Isotonic(CalibrationPart):
 
 
 class Platt(CalibrationPart):
-    """1 / (1 + exp(-(slope * score + intercept))), constant outside the scores it was fitted on."""
+    """1 / (1 + exp(-(slope * score + intercept))), constant outside the fitted range."""
 
     method: Literal["platt"] = "platt"
     slope: float = Field(gt=0)
@@ -114,7 +114,7 @@ class Threshold(CalibrationPart):
 
 
 class Figures(CalibrationPart):
-    """How well the map does on questions that it was not fitted on, by cross-validation."""
+    """How well the map does on unseen questions, by cross-validation."""
 
     num_bins: Count
     ece: Probability
@@ -126,7 +126,7 @@ class Figures(CalibrationPart):
 
 
 class Fit(CalibrationPart):
-    """A map from scores to probabilities of being right, and the labels that it was fitted on."""
+    """A map from scores to probabilities of being right, and its labels."""
 
     map: Annotated[Isotonic | Platt, Field(discriminator="method")] | None
     num_labels: Count
@@ -136,7 +136,7 @@ class Fit(CalibrationPart):
     threshold: Threshold | None
 
     def probability(self, score: float) -> float | None:
-        """Return the probability that an answer with this score is right; None for -inf."""
+        """Return the probability that an answer of this score is right; None for -inf."""
         if self.map is None or not math.isfinite(score):
             return None
         return float(self.map.of(np.array(score)))
@@ -158,7 +158,7 @@ class CalibrationFile(CalibrationPart):
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
-        """Return the calibration in a file. Raises InputError for a file that holds none."""
+        """Return the calibration in a file. Raises InputError if it holds none."""
         name = fspath(path)
         try:
             if not Path(name).is_file():
@@ -174,7 +174,7 @@ class CalibrationFile(CalibrationPart):
 
     @classmethod
     def of(cls, given: object) -> Self | None:
-        """Return a calibration as it is, or that of a file. Raises InputError for anything else."""
+        """Return a calibration, or load it from a file. Raises InputError otherwise."""
         if given is None or isinstance(given, cls):
             return given
         if isinstance(given, str | PathLike):
@@ -191,7 +191,7 @@ class CalibrationFile(CalibrationPart):
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
 
     def check_model(self, predictor: MaskPredictor) -> None:
-        """Raise InputError, with both names, unless it was fitted on this model's scores."""
+        """Raise InputError unless it was fitted on this model's scores."""
         name = predictor.info.name
         if name != self.model:
             raise InputError(
@@ -289,7 +289,7 @@ class Calibration(CalibrationFile, Fit):
         return self.fields.get(pattern_of(pointer)) or self.fields.get(json_type)
 
     def applied(self, params: P) -> P:
-        """Return the params with its scorer, selector and settings where the user named none."""
+        """Return the params, with its scorer and selector where the user named none."""
         fields = params.model_fields_set
         if "scorer" in fields and params.scorer != self.scorer:
             return params
@@ -298,7 +298,7 @@ class Calibration(CalibrationFile, Fit):
 
 
 def pattern_of(pointer: str) -> str:
-    """Return a JSON pointer with `*` for what may be an index. Raises InputError for other text."""
+    """Return a JSON pointer with `*` for indices. Raises InputError for other text."""
     if pointer[:1] not in ("", "/"):
         raise InputError(f"{pointer!r:.80} is no JSON pointer as /lines/0/price", "path")
     return re.sub(r"(?<=/)(0|[1-9][0-9]*)(?=/|\Z)", "*", pointer)

@@ -41,7 +41,7 @@ def checked_score(role: str, strategy: Strategy, score: object) -> Score:
 
 
 def broken(role: str, strategy: Strategy, promise: str, answer: str) -> PluginError:
-    """Return the error that names the promise of a strategy, and the answer instead, if any."""
+    """Return the error for a broken promise of a strategy. answer: what came instead."""
     cls = type(strategy)
     instead = f", not {answer}" if answer else ""
     return PluginError(

@@ -47,7 +47,7 @@ def sentence(docstring: str) -> str:
 
 
 def _formula(account: Account) -> str:
-    """Return how the value follows from the tokens that count; else what it is made of."""
+    """Return how the value follows from the tokens, or what it was computed from."""
     score, value = account.transcript.score, account.transcript.score.value
     if not score.num_positions:
         return OF_NOTHING
@@ -69,7 +69,7 @@ def _formula(account: Account) -> str:
 
 
 def _notes(account: Account) -> Iterator[str]:
-    """Yield sentences on the writing, on what is read after the text, and on the constraint."""
+    """Yield sentences on the writing, on what follows the text, and the constraint."""
     steps = account.writing[1]
     num_steps = _count(len(np.unique(steps[steps >= 0])), "step")
     yield (
@@ -156,7 +156,7 @@ def _reasons(account: Account) -> list[str]:
 
 
 def number_text(number: float) -> str:
-    """Return a number with four decimals, or with one digit where those would be noughts."""
+    """Return a number with four decimals, or one digit if those would be zeros."""
     return f"{number:.0e}" if 0 < abs(number) < 5e-5 else f"{number:.4f}"
 
 

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Memory:
-    """What is remembered of one response while it is written and scored; here, nothing. Mutable."""
+    """What is remembered of one response under way; here, nothing. Mutable."""
 
     knows_tokens: ClassVar[bool] = False
     """Whether `known` may know anything."""
@@ -66,7 +66,7 @@ def remembering(plan: Plan[T], memory: Memory) -> Plan[T]:
 
 
 def answered(plan: Plan[T], answer: Callable[[Sequence[Read]], Plan[Sequence[Reading]]]) -> Plan[T]:
-    """Return the plan whose Reads are answered by other plans; their errors are thrown into it."""
+    """Return a plan whose Reads other plans answer. Their errors are thrown into it."""
     with started([plan]) as [running]:
         while not running.is_done:
             try:
@@ -104,14 +104,14 @@ def _is_whole(logprobs: LogProbs | None) -> TypeGuard[LogProbs]:
 
 
 def _known(read: Read, memory: Memory) -> LogProbs | None:
-    """What is known of a Read's answer, float32 [M], else NaN; None unless it asks its tokens."""
+    """Return what is known of a Read's answer, float32 [M], else NaN; None if never."""
     is_own = asks_own_tokens(read, memory.is_among_allowed)
     logprobs = memory.known(read.token_ids) if is_own else None
     return None if logprobs is None else logprobs[read.positions]
 
 
 def _hint(missing: Sequence[tuple[Read, LogProbs | None]], memory: Memory) -> CacheHint | None:
-    """Return the hint with which one pass over the text's end answers all that is missing."""
+    """Return the hint with which a pass over the text's end answers all gaps."""
     if not missing:
         return None
     text = missing[0][0].token_ids

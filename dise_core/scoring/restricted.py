@@ -50,7 +50,7 @@ def _restricted(read: Read, text: TokenSequence, sets: TokenSets) -> Read:
 
 
 def _at(positions: Ids, text: TokenSequence, sets: TokenSets) -> TokenSets:
-    """Return the sets of positions of the text; any token may stand outside of the response."""
+    """Return the sets at positions. Outside of the response any token may stand."""
     numbers = np.full(len(text), EVERY)
     numbers[text.response_positions] = sets.which
     return replace(sets, which=numbers[positions])

@@ -29,7 +29,7 @@ class Bounds:
 
 
 class Summand(NamedTuple):
-    """What a score of several adds: the weight of another value, and what it is called."""
+    """A term of a weighted sum of scores: its name, its weight and its value."""
 
     name: str
     weight: float
@@ -62,7 +62,7 @@ class Score:
 
     @classmethod
     def mean_of(cls, logprobs: LogProbs, positions: Ids) -> Self:
-        """Return the mean of logprobs [M] at positions [M], summed in float64; M is at least 1."""
+        """Return the mean of logprobs [M >= 1] at positions [M], summed in float64."""
         return cls(float(np.mean(logprobs, dtype=np.float64)), positions, is_mean=True)
 
     @classmethod
@@ -77,14 +77,14 @@ class Score:
 
     @property
     def token_probability(self) -> float | None:
-        """The geometric mean of the tokens' probabilities; None unless it is known to be one."""
+        """The geometric mean of the tokens' probabilities; None if it is not known."""
         if self.perplexity is None:
             return math.exp(self.value) if self.is_mean else None
         return 1 / self.perplexity
 
     @property
     def rank_value(self) -> float:
-        """What candidates are ranked by: the log-likelihood where there is one, else the value."""
+        """What candidates are ranked by: the log-likelihood if any, else the value."""
         return self.value if self.log_likelihood is None else self.log_likelihood
 
     def to_dict(self) -> dict[str, object]:

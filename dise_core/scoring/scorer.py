@@ -19,7 +19,7 @@ class Selector(Strategy):
 
     @abstractmethod
     def select(self, sequence: TokenSequence) -> Mask:
-        """Return M, bool [N], leaving the sequence unchanged. Selecting nothing is allowed."""
+        """Return M, bool [N], and change no sequence. Selecting nothing is allowed."""
 
 
 class Union(Selector):
@@ -66,4 +66,4 @@ class Scorer(Strategy):
 
     @abstractmethod
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
-        """Return a plan of the text's score over the selected positions; -inf if there are none."""
+        """Return a plan of the score over the selected positions; -inf for none."""

@@ -99,7 +99,7 @@ class SequenceScorer:
         return replace(score, under=under)
 
     def _judged_positions(self, sequence: TokenSequence) -> Ids:
-        """Return what a judge's score stands for. Raises InputError but for the whole response."""
+        """Return the whole response's positions. Raises InputError for any others."""
         selection, text = np.flatnonzero(self.selector.select(sequence)), sequence.text_positions
         if len(np.setdiff1d(text, selection)) or (selection < sequence.prompt_length).any():
             raise InputError(
@@ -144,7 +144,7 @@ class WholeResponse(Selector):
 
 
 class Before(Selector):
-    """Selects what another selector does of a text's first `length` tokens, and none after them."""
+    """Selects what another selector does of a text's first `length` tokens alone."""
 
     inner: SerializeAsAny[Selector]
     length: int

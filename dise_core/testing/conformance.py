@@ -36,7 +36,7 @@ from dise_core.writing.policy import Drafts, UnmaskingPolicy, UnmaskingStep
 
 @kept()
 def check_selector(selector: Selector) -> None:
-    """Check that the selector returns the same bool [N] each time, and changes no text."""
+    """Check that the selector returns the same bool [N] twice, and changes no text."""
     for text in texts(ToyPredictor().info):
         before = text.ids.copy()
         mask, again = (CheckedSelector(inner=selector).select(text) for _ in range(2))

@@ -52,7 +52,7 @@ def check_mask_predictor(predictor: MaskPredictor, tolerance: float = 1e-4) -> N
 def _check_two_streams(
     predictor: MaskPredictor, context: Ids, grid: BlockGrid, tolerance: float
 ) -> None:
-    """Check that each block is answered as in the text whose earlier blocks are finished."""
+    """Check that each block is read after the finished blocks before it."""
     masked = context.copy()
     masked[::2] = predictor.info.special.masking_id
     everywhere = np.arange(len(context))

@@ -75,7 +75,7 @@ def expect_repeated(
 
 
 def texts(info: ModelInfo) -> Iterator[TokenSequence]:
-    """Yield texts with and without a prompt, end tokens and a suffix, one of end tokens alone."""
+    """Yield texts with and without a prompt, end tokens, other tokens and a suffix."""
     end = 9 if info.special.eos_id is None else info.special.eos_id
     for prompt, response in (
         ([1, 2, 3], [4, 5, 6, 7, 8, 9, end, end]),

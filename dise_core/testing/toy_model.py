@@ -92,7 +92,7 @@ class ToyPredictor(MaskPredictor):
         return cls()
 
     def logits(self, ids: Ids) -> Logits:
-        """Return float64 logits [N, V]; each row depends on all tokens its position attends to."""
+        """Return float64 logits [N, V]. A row depends on all that its position sees."""
         embedded = self._positions[: len(ids)]
         positions = np.arange(len(ids))
         allowed = self.info.attention.allows(positions, positions)
