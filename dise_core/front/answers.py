@@ -28,7 +28,7 @@ class AnswerMaker:
     predictor: MaskPredictor
     request: Resolved
 
-    def given(
+    def make(
         self, generations: Sequence[Generation], cost: Cost, max_outputs: int | None = None
     ) -> RequestOutput:
         """Return the responses, best score first. Ties keep their order."""
@@ -117,9 +117,9 @@ class WrittenAnswers(AnswerMaker):
 
     request: ResolvedWriting
 
-    def written(self, generations: Sequence[Generation], cost: Cost) -> RequestOutput:
+    def make_written(self, generations: Sequence[Generation], cost: Cost) -> RequestOutput:
         request = self.request
-        answer = self.given(generations, cost, request.params.n)
+        answer = self.make(generations, cost, request.params.n)
         outputs = [
             replace(
                 output,

@@ -136,7 +136,7 @@ class Planner:
         scored = gather(*map(scorer.evaluate, request.texts))
         evaluations, cost = yield from count_cost(salted(scored, request.params.cache_salt))
         generations = [Generation(*pair) for pair in zip(request.texts, evaluations, strict=True)]
-        return AnswerMaker(self.predictor, request).given(generations, cost)
+        return AnswerMaker(self.predictor, request).make(generations, cost)
 
     def _write(self, request: ResolvedWriting) -> Plan[RequestOutput]:
         scorer = replace(request.scorer, explains=self.explains)
@@ -146,4 +146,4 @@ class Planner:
 
         samples = in_waves(sample, request.params, request.stopping, request.at_once)
         generations, cost = yield from count_cost(salted(samples, request.params.cache_salt))
-        return WrittenAnswers(self.predictor, request).written(generations, cost)
+        return WrittenAnswers(self.predictor, request).make_written(generations, cost)

@@ -62,10 +62,12 @@ def remembering(plan: Plan[T], memory: Memory) -> Plan[T]:
     """Return a plan with the same result that asks only for what is not known."""
     if not memory.knows_tokens:
         return (yield from plan)
-    return (yield from answered(plan, lambda reads: _readings(reads, memory)))
+    return (yield from answer_by(plan, lambda reads: _readings(reads, memory)))
 
 
-def answered(plan: Plan[T], answer: Callable[[Sequence[Read]], Plan[Sequence[Reading]]]) -> Plan[T]:
+def answer_by(
+    plan: Plan[T], answer: Callable[[Sequence[Read]], Plan[Sequence[Reading]]]
+) -> Plan[T]:
     """Return a plan whose Reads other plans answer. Their errors are thrown into it."""
     with started([plan]) as [running]:
         while not running.is_done:
@@ -79,7 +81,7 @@ def answered(plan: Plan[T], answer: Callable[[Sequence[Read]], Plan[Sequence[Rea
 
 
 def _readings(reads: Sequence[Read], memory: Memory) -> Plan[Sequence[Reading]]:
-    values = [_known(read, memory) for read in reads]
+    values = [_known_logprobs(read, memory) for read in reads]
     pairs = list(zip(reads, values, strict=True))
     missing = [(read, logprobs) for read, logprobs in pairs if not _is_whole(logprobs)]
     hint = _hint(missing, memory)
@@ -94,7 +96,7 @@ def _readings(reads: Sequence[Read], memory: Memory) -> Plan[Sequence[Reading]]:
         gap, answer = next(answers)
         memory.note(gap, answer)
         if logprobs is not None and hint is not None:
-            answer = _filled(read, logprobs, answer)
+            answer = _fill(read, logprobs, answer)
         readings.append(answer)
     return readings
 
@@ -103,7 +105,7 @@ def _is_whole(logprobs: LogProbs | None) -> TypeGuard[LogProbs]:
     return logprobs is not None and not np.isnan(logprobs).any()
 
 
-def _known(read: Read, memory: Memory) -> LogProbs | None:
+def _known_logprobs(read: Read, memory: Memory) -> LogProbs | None:
     """Return what is known of a Read's answer, float32 [M], else NaN; None if never."""
     is_own = asks_own_tokens(read, memory.is_among_allowed)
     logprobs = memory.known(read.token_ids) if is_own else None
@@ -136,7 +138,7 @@ def _gaps(read: Read, logprobs: LogProbs | None, hint: CacheHint | None) -> Read
     return Read(read.token_ids, positions, readout, cache=hint)
 
 
-def _filled(read: Read, logprobs: LogProbs, gaps: Reading) -> Reading:
+def _fill(read: Read, logprobs: LogProbs, gaps: Reading) -> Reading:
     token_ids, is_known = read.token_ids[read.positions], ~np.isnan(logprobs)
     logprobs[~is_known] = gaps.logprobs
     return Reading(token_ids, logprobs, share=gaps.share, is_exact=gaps.is_exact, is_known=is_known)

@@ -14,7 +14,7 @@ from dise_core.plans.plan import Plan, gather
 from dise_core.plans.reading import Read, Reading
 from dise_core.plans.readouts import TokenLogProbs, TopLogProbs
 from dise_core.scoring.checks import checked_score
-from dise_core.scoring.memory import Memory, answered, remembering
+from dise_core.scoring.memory import Memory, answer_by, remembering
 from dise_core.scoring.restricted import Unforced, among_allowed
 from dise_core.scoring.score import Evaluation, Score, TokenReport, Transcript, Under
 from dise_core.scoring.scorer import Scorer, Selector
@@ -84,7 +84,7 @@ class SequenceScorer:
         if is_among_allowed:
             plan = among_allowed(plan, text)
         if transcripts is not None:
-            plan = _transcribed(plan, text, transcripts)
+            plan = _transcribe(plan, text, transcripts)
         return checked_score("scorer", self.scorer, (yield from plan))
 
     def _by_target(
@@ -120,7 +120,7 @@ class SequenceScorer:
         return Evaluation(score, reports[0] if reports else None, transcripts)
 
 
-def _transcribed(
+def _transcribe(
     plan: Plan[Score], text: TokenSequence, transcripts: list[Transcript]
 ) -> Plan[Score]:
     """Return the plan, which leaves a transcript of its Reads and their answers."""
@@ -131,7 +131,7 @@ def _transcribed(
         batches.append(list(zip(reads, readings, strict=True)))
         return readings
 
-    score = yield from answered(plan, answer)
+    score = yield from answer_by(plan, answer)
     transcripts.append(Transcript(text, score, batches))
     return score
 
