@@ -227,7 +227,9 @@ class Resolver:
             try:
                 texts.append(self.prompts.finished(prompt, response, block_length))
             except InputError as error:
-                raise error if len(responses) == 1 else error.at(f"candidate {number}") from error
+                if len(responses) == 1:
+                    raise
+                raise error.at(f"candidate {number}") from error
         return texts
 
     def check_scorer(self, name: str, scorer: Scorer) -> None:
