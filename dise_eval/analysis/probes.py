@@ -32,7 +32,7 @@ PAIRS = (("true", "mask"), ("random", "mask"), ("true", "random"))
 
 @dataclass(frozen=True)
 class Probe(Experiment[RecordT]):
-    """Probes one text per question: that in `texts` by its id, else the model's own answer."""
+    """Probes one text per question: the one in `texts`, else the model's own answer."""
 
     params: SamplingParams
     texts: Mapping[str, str]
@@ -78,7 +78,7 @@ class Probe(Experiment[RecordT]):
 
 @dataclass(frozen=True)
 class Ranks(Probe[RanksRecord]):
-    """The rank of the true token at a position that holds a random one; 0 is the likeliest."""
+    """The true token's rank where a random one stands; 0 is the likeliest."""
 
     num_trials: int = 80
 
@@ -105,7 +105,7 @@ class Ranks(Probe[RanksRecord]):
 
 @dataclass(frozen=True)
 class Distances(Probe[DistancesRecord]):
-    """Distances of predictions where the true token, the mask or a random token stands."""
+    """Distances of predictions at the true token, the mask and a random token."""
 
     num_trials: int = 10
 
@@ -142,7 +142,7 @@ class Distances(Probe[DistancesRecord]):
 
 @dataclass(frozen=True)
 class Coherence(Probe[CoherenceRecord]):
-    """DiSE of a natural text, and of the same text with some tokens replaced by random ones."""
+    """DiSE of a natural text, and of that text with some tokens randomized."""
 
     num_tokens: int = 10
 
@@ -163,10 +163,10 @@ class Coherence(Probe[CoherenceRecord]):
             f"last-{k}": positions[-k:],
         }
         plans: list[Plan[Score]] = []
-        for chosen in parts.values():
+        for part in parts.values():
             ids = text.ids.copy()
-            ids[chosen] = self.random_tokens(random, len(chosen))
-            these = _These(positions=tuple(chosen.tolist()))
+            ids[part] = self.random_tokens(random, len(part))
+            these = _These(positions=tuple(part.tolist()))
             plans += [DiSE().score(read, these) for read in (text, replace(text, ids=ids))]
         values = [score.value for score in (yield from gather(*plans))]
         pairs = zip(parts, values[::2], values[1::2], strict=True)
@@ -184,7 +184,7 @@ class _These(Selector):
 
 
 def jensen_shannon(p: Floats, q: Floats) -> float:
-    """Return the Jensen-Shannon divergence of two distributions [V], in nats: 0 to log 2."""
+    """Return the Jensen-Shannon divergence of distributions [V], 0 to log 2 nats."""
     from scipy.special import rel_entr
 
     middle = (p + q) / 2
@@ -192,5 +192,5 @@ def jensen_shannon(p: Floats, q: Floats) -> float:
 
 
 def wasserstein(p: Floats, q: Floats) -> float:
-    """Return the Wasserstein distance of two distributions [V] over token ids, divided by V."""
+    """Return the Wasserstein distance of distributions [V] over ids, divided by V."""
     return float(np.abs(np.cumsum(p / p.sum()) - np.cumsum(q / q.sum())).sum() / len(p))

@@ -14,7 +14,7 @@ from dise_eval.statistics.resampling import Resampled, rows_of
 
 
 def settings(labels: Labels, parts: Sequence[Record]) -> Record:
-    """Return the settings of scorer combined: the parts with the weights that the labels give."""
+    """Return the settings of scorer combined: the parts with their fitted weights."""
     scaler, model = combination(labels)
     weights = model.coef_[0] / scaler.scale_
     weighed = zip(parts, weights.tolist(), strict=True)
@@ -37,31 +37,31 @@ def contributions(labels: Labels, names: Sequence[str]) -> list[Record]:
     that of the combination with and without it on questions left out of the fit, with the gain.
     Estimates have 95 % intervals by bootstrap over questions.
     """
-    count, right = len(names), labels.is_right
+    count, is_right = len(names), labels.is_right
     columns = [labels.scores, *(np.delete(labels.scores, k, axis=1) for k in range(count))]
-    values = np.array([by_folds(weigher, replace(labels, scores=some)) for some in columns])
-    members = [np.flatnonzero(labels.questions == one) for one in np.unique(labels.questions)]
+    values = np.array([by_folds(weigher, replace(labels, scores=scores)) for scores in columns])
+    names_of = np.unique(labels.questions)
+    members = [np.flatnonzero(labels.questions == question) for question in names_of]
     draws = [np.arange(len(members)), *rows_of(len(members))]
-    drawn = (np.concatenate([members[one] for one in draw]) for draw in draws)
-    first, *others = [
-        [*combination(labels.of(rows))[1].coef_[0], *auroc(values[:, rows], right[rows])]
+    drawn = (np.concatenate([members[place] for place in draw]) for draw in draws)
+    first, *resamples = [
+        [*combination(labels.of(rows))[1].coef_[0], *auroc(values[:, rows], is_right[rows])]
         for rows in drawn
-        if 0 < right[rows].sum() < len(rows)
+        if 0 < is_right[rows].sum() < len(rows)
     ]
-    told = [
+    figures = [
         Resampled(float(value), np.array(again), len(members))
-        for value, *again in zip(first, *others, strict=True)
+        for value, *again in zip(first, *resamples, strict=True)
     ]
-    weights, whole, without = told[:count], told[count], told[count + 1 :]
-    alone = auroc(labels.scores.T, right).tolist()
+    together, alone = figures[count], auroc(labels.scores.T, is_right).tolist()
     return [
         {
             "score": name,
-            "weight": asdict(weight.estimate),
-            "auroc": own,
-            "auroc_with": whole.value,
-            "auroc_without": rest.value,
-            "gain": asdict(whole.minus(rest).estimate),
+            "weight": asdict(figures[place].estimate),
+            "auroc": alone[place],
+            "auroc_with": together.value,
+            "auroc_without": figures[count + 1 + place].value,
+            "gain": asdict(together.minus(figures[count + 1 + place]).estimate),
         }
-        for name, weight, own, rest in zip(names, weights, alone, without, strict=True)
+        for place, name in enumerate(names)
     ]

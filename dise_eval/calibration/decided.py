@@ -29,7 +29,7 @@ from dise_eval.calibration.guarantee import Promise
 from dise_eval.reports import reliability
 
 Labelled = tuple[AnyQuestion, Floats, int, int]
-"""A question, the probabilities of its options, the right one's place, and the input's number."""
+"""A question, its options' probabilities, the right place, the input's number."""
 
 
 class DecidedLine(BaseModel):
@@ -66,10 +66,10 @@ class DecidedLine(BaseModel):
         return self
 
     def truth(self, question: AnyQuestion) -> int:
-        """Return the place of the right option. Raises ValueError for a label that is none."""
+        """Return the right option's place. Raises ValueError for no option's label."""
         label = self.labels[question.name or ""]
-        known = [*enumerate(question.values), *enumerate(question.labels)]
-        for place, value in known:
+        options = [*enumerate(question.values), *enumerate(question.labels)]
+        for place, value in options:
             if (type(value), value) == (type(label), label):
                 return place
         allowed = shown([*question.values], 80)
@@ -77,27 +77,27 @@ class DecidedLine(BaseModel):
 
 
 def calibrate(path: Path, output: Path, options: Fields, as_json: bool) -> None:
-    """Fit labelled lines of `dise decide --output`, write the calibration, and tell of it."""
+    """Fit labelled lines of `dise decide --output`, and write the calibration."""
     if options["method"] or options["held_out"] or options["answers_each"]:
         raise InputError("--decisions takes no --method, no --held-out and no --answers-each")
     risk = options["max_risk"] and Promise(options["max_risk"], options["risk_confidence"])
     promises = Promises(risk, options["rule"], options["coverage"])
     first, answers = _read(path)
-    made, left_out, held_out = _fit(first, answers, promises, path.name)
+    calibration, left_out, held_out = _fit(first, answers, promises, path.name)
     picture = output.with_suffix(".png")
     reliability.picture(held_out.scores, held_out, None, picture)
-    write_json(output, made.to_dict())
+    write_json(output, calibration.to_dict())
     if as_json:
-        told = {"calibration": made.to_dict(), "left_out": left_out}
-        print(json.dumps(told, ensure_ascii=False, allow_nan=False))
+        record = {"calibration": calibration.to_dict(), "left_out": left_out}
+        print(json.dumps(record, ensure_ascii=False, allow_nan=False))
         return
-    _show(made)
+    _show(calibration)
     print("".join(f"{name}: left out, {why}\n" for name, why in left_out.items()), end="")
     print(f"written: {output}, {picture}")
 
 
 def _read(path: Path) -> tuple[DecidedLine, list[Labelled]]:
-    """Return the first labelled line, and the labelled answers of all, which were asked like it."""
+    """Return the first labelled line, and the labelled answers of all lines."""
     lines = _lines(path)
     first = next(lines, None)
     if first is None:
@@ -119,14 +119,15 @@ def _lines(path: Path) -> Iterator[DecidedLine]:
             raise input_error(error, f"line {number}") from error
 
 
-def _alike(first: DecidedLine, others: Iterator[DecidedLine]) -> Iterator[DecidedLine]:
-    """Yield all lines. Raises InputError for one of another model, or asked in another way."""
+def _alike(first: DecidedLine, lines: Iterator[DecidedLine]) -> Iterator[DecidedLine]:
+    """Yield all lines. Raises InputError for one of another model or way of asking."""
+    origin = (first.model, first.tokenizer, first.params, first.chat)
     yield first
-    for line in others:
-        asked = ((one.model, one.tokenizer, one.params, one.chat) for one in (first, line))
-        if len({*asked}) > 1:
-            several = "the lines with labels are of several models, or asked in several ways"
-            raise InputError(several, "scored")
+    for line in lines:
+        if (line.model, line.tokenizer, line.params, line.chat) != origin:
+            raise InputError(
+                "The lines with labels are of several models, or asked in several ways.", "scored"
+            )
         yield line
 
 
@@ -134,50 +135,48 @@ def labelled(lines: Iterable[DecidedLine]) -> list[Labelled]:
     """Return each labelled answer. Lines of equal inputs share a number. Of questions of one name,
     type and size two are kept, the others stand as the second: a fit asks only whether all are one.
     """
-    inputs, asked = dict[bytes, int](), dict[tuple[str | None, str, int], list[AnyQuestion]]()
-    found = list[Labelled]()
+    inputs, groups = dict[bytes, int](), dict[tuple[str | None, str, int], list[AnyQuestion]]()
+    answers = list[Labelled]()
     for line in lines:
         key = hashlib.sha256(json.dumps(line.input, sort_keys=True).encode()).digest()
         number = inputs.setdefault(key, len(inputs))
         for question, answer in zip(line.questions, line.answers, strict=True):
             if question.name in line.labels:
-                group = (question.name, question.type, len(question.options))
-                kept = _kept(question, asked.setdefault(group, []))
-                found.append((kept, np.array(answer.shares), line.truth(question), number))
-    return found
+                size = len(question.options)
+                group = groups.setdefault((question.name, question.type, size), [])
+                member = _member(question, group)
+                answers.append((member, np.array(answer.shares), line.truth(question), number))
+    return answers
 
 
-def _kept(question: AnyQuestion, known: list[AnyQuestion]) -> AnyQuestion:
-    """Return a known question equal to it, else it as the first or second, else the second."""
-    for one in known:
-        if one == question:
-            return one
-    if len(known) < 2:
-        known.append(question)
-    return known[-1]
+def _member(question: AnyQuestion, group: list[AnyQuestion]) -> AnyQuestion:
+    """Return the group's equal question, or its last. The group grows to two."""
+    if question not in group and len(group) < 2:
+        group.append(question)
+    return group[group.index(question) if question in group else -1]
 
 
 def _fit(
-    first: DecidedLine, every: list[Labelled], promises: Promises, source: str
+    first: DecidedLine, answers: list[Labelled], promises: Promises, source: str
 ) -> tuple[DecisionCalibration, dict[str, str], Labels]:
     """Return the calibration, why groups have no fit, and what holds for the others' held-out
     labels, of names if some have a fit. Raises InputError if no group has one.
     """
-    made: dict[str, dict[str, QuestionFit]] = {"name": {}, "type": {}}
+    fits: dict[str, dict[str, QuestionFit]] = {"name": {}, "type": {}}
     left_out, held_out = dict[str, str](), list[Labels]()
-    for kind, least in (("name", LEAST_OF_FIELD), ("type", LEAST_OF_TYPE)):
-        for name in dict.fromkeys(getattr(question, kind) for question, *_ in every):
-            group = [one for one in every if getattr(one[0], kind) == name]
+    for kind, min_labels in (("name", LEAST_OF_FIELD), ("type", LEAST_OF_TYPE)):
+        for name in dict.fromkeys(getattr(question, kind) for question, *_ in answers):
+            group = [answer for answer in answers if getattr(answer[0], kind) == name]
             questions, reading = [question for question, *_ in group], first.params.reading
             try:
                 if len({question.type for question in questions}) > 1:
                     raise InputError("its labels are of several types: name them apart")
-                fit, told = fitted(labels_of(group), questions, least, promises, reading)
+                fit, labels = fitted(labels_of(group), questions, min_labels, promises, reading)
             except InputError as error:
                 left_out[f"{kind} {name}"] = str(error)
                 continue
-            made[kind][name] = fit
-            held_out += [told] if kind == "name" or not made["name"] else []
+            fits[kind][name] = fit
+            held_out += [labels] if kind == "name" or not fits["name"] else []
     if not held_out:
         raise InputError("; ".join(f"{name}: {why}" for name, why in left_out.items()), "scored")
     file = DecisionCalibration(
@@ -186,8 +185,8 @@ def _fit(
         source=source,
         params=first.params,
         chat=first.chat,
-        names=made["name"],
-        types=made["type"],
+        names=fits["name"],
+        types=fits["type"],
     )
     return file, left_out, joined(held_out)
 
@@ -202,10 +201,11 @@ def labels_of(group: list[Labelled]) -> Labels:
     return labels
 
 
-def _show(made: DecisionCalibration) -> None:
+def _show(calibration: DecisionCalibration) -> None:
     table = Table("question", "labels", "map", "ECE", "calibrated", "threshold", "answer sets")
-    fits = {f"name {name}": fit for name, fit in made.names.items()}
-    for name, fit in (fits | {f"type {name}": fit for name, fit in made.types.items()}).items():
+    fits = {f"name {name}": fit for name, fit in calibration.names.items()}
+    fits |= {f"type {name}": fit for name, fit in calibration.types.items()}
+    for name, fit in fits.items():
         gate, sets = fit.threshold, fit.sets
         table.add_row(
             name,

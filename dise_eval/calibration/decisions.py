@@ -49,7 +49,7 @@ class Promises:
 def fitted(
     labels: Labels,
     questions: Sequence[AnyQuestion],
-    least: int,
+    min_labels: int,
     promises: Promises,
     reading: ReadingName,
 ) -> tuple[QuestionFit, Labels]:
@@ -59,24 +59,27 @@ def fitted(
     Raises InputError for fewer labels than `least`, and for what cannot be promised.
     """
     kind, risk, coverage = questions[0].type, promises.risk, promises.coverage
-    events(kind, None, labels).check(least)
-    mine, kept = labels.split(0.5) if risk or coverage else (labels, labels)
-    (before := events(kind, None, mine)).check(1)
-    tried = list[tuple[Temperature | Tails | None, Labels]]()
-    for make in _candidates(questions, len(mine), reading):
+    events(kind, None, labels).check(min_labels)
+    map_labels, promise_labels = labels.split(0.5) if risk or coverage else (labels, labels)
+    (before := events(kind, None, map_labels)).check(1)
+    attempts = list[tuple[Temperature | Tails | None, Labels]]()
+    for make in _candidates(questions, len(map_labels), reading):
         with suppress(InputError):  # a tail does not rise
-            folds = [events(kind, make(mine.of(~here)), mine.of(here)) for here in mine.folds()]
-            tried.append((make(mine), joined(folds)))
-    map_, held_out = min(tried, key=lambda one: brier(one[1].scores, one[1].is_right))
-    asked = {nameless(question).model_dump_json(): question for question in questions}
-    one_each = kept.of(np.random.default_rng(0).permutation(len(kept))).first(1)
+            folds = [
+                events(kind, make(map_labels.of(~here)), map_labels.of(here))
+                for here in map_labels.folds()
+            ]
+            attempts.append((make(map_labels), joined(folds)))
+    map_, held_out = min(attempts, key=lambda pair: brier(pair[1].scores, pair[1].is_right))
+    distinct = {nameless(question).model_dump_json(): question for question in questions}
+    one_each = promise_labels.of(np.random.default_rng(0).permutation(len(promise_labels))).first(1)
     sure = likeliest(map_, one_each)
     fit = QuestionFit(
         type=questions[0].type,
-        question=nameless(questions[0]) if len(asked) == 1 else None,
+        question=nameless(questions[0]) if len(distinct) == 1 else None,
         map=map_,
-        num_labels=len(mine),
-        num_inputs=mine.num_questions,
+        num_labels=len(map_labels),
+        num_inputs=map_labels.num_questions,
         before=fitting.figures(before.scores, before),
         after=fitting.figures(held_out.scores, held_out),
         threshold=searching.threshold_of(promises.rule, sure, risk) if risk else None,
@@ -121,8 +124,8 @@ def answer_sets(labels: Labels, map_: Temperature | Tails | None, coverage: floa
             "coverage",
         )
     truths = np.sort(mapped(map_, labels.scores)[0][labels.is_right])
-    least = float(np.clip(truths[number - rank], 0, 1))
-    return Coverage(coverage=coverage, num_labels=number, least=least)
+    lowest = float(np.clip(truths[number - rank], 0, 1))
+    return Coverage(coverage=coverage, num_labels=number, least=lowest)
 
 
 def _candidates(
@@ -153,9 +156,9 @@ def temperature(labels: Labels, has_top: bool = False) -> Temperature:
         fits = log_softmax(logs / np.exp(log_temperature), axis=1)
         return -float(fits[labels.is_right].mean())
 
-    found = Temperature(temperature=float(np.exp(minimize_scalar(loss, bounds=(-5, 5)).x)))
-    top = fitting.isotonic(likeliest(found, labels)) if has_top else None
-    return found.model_copy(update={"top": top})
+    fit = Temperature(temperature=float(np.exp(minimize_scalar(loss, bounds=(-5, 5)).x)))
+    top = fitting.isotonic(likeliest(fit, labels)) if has_top else None
+    return fit.model_copy(update={"top": top})
 
 
 def tails(method: Method, labels: Labels, is_mirrored: bool = False) -> Tails:
@@ -170,4 +173,4 @@ def tails(method: Method, labels: Labels, is_mirrored: bool = False) -> Tails:
     reached = tails_of(labels.is_right.astype(np.float64)) > 0
     columns = zip(log_odds(labels.scores).T, reached.T, strict=True)
     fits = (replace(labels, scores=odds, is_right=is_so) for odds, is_so in columns)
-    return Tails(method=method, tails=tuple(fitting.FITS[method](one) for one in fits))
+    return Tails(method=method, tails=tuple(fitting.FITS[method](tail) for tail in fits))

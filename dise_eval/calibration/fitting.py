@@ -1,4 +1,4 @@
-"""Fits the map from a score to the probability of being right, and says how well it does."""
+"""Fits the map from scores to probabilities of being right, and rates it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Fitted = Callable[[Scores], Scores]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Labels:
-    """Scores float64 [n], or [n, K] of K scorers; is_right bool [n], questions int64 [n] from 0."""
+    """Scores float64 [n] or [n, K]; is_right bool [n]; questions int64 [n] from 0."""
 
     scores: Scores
     is_right: Rights
@@ -41,8 +41,8 @@ class Labels:
     def num_questions(self) -> int:
         return len(np.unique(self.questions))
 
-    def of(self, chosen: Rights | npt.NDArray[np.int64]) -> Labels:
-        return Labels(self.scores[chosen], self.is_right[chosen], self.questions[chosen])
+    def of(self, rows: Rights | npt.NDArray[np.int64]) -> Labels:
+        return Labels(self.scores[rows], self.is_right[rows], self.questions[rows])
 
     def first(self, number: int) -> Labels:
         """Return the first so many answers to each question. Answers to one question depend on each
@@ -56,19 +56,19 @@ class Labels:
 
     def split(self, share: float, seed: int = 0) -> tuple[Labels, Labels]:
         names = np.random.default_rng(seed).permutation(np.unique(self.questions))
-        chosen = np.isin(self.questions, names[: round(share * len(names))])
-        return self.of(~chosen), self.of(chosen)
+        is_second = np.isin(self.questions, names[: round(share * len(names))])
+        return self.of(~is_second), self.of(is_second)
 
     def folds(self) -> Iterator[Rights]:
-        """Yield which answers are to each fold's questions, bool [n], dealt with the seed 0."""
+        """Yield each fold's answers, bool [n]. Questions are dealt with the seed 0."""
         names, place = np.unique(self.questions, return_inverse=True)
         dealt = np.random.default_rng(0).permutation(len(names)) % min(NUM_FOLDS, len(names))
         yield from (dealt[place] == fold for fold in np.unique(dealt))
 
-    def check(self, least: int = LEAST_LABELS) -> None:
-        if len(self) < least:
+    def check(self, minimum: int = LEAST_LABELS) -> None:
+        if len(self) < minimum:
             raise InputError(
-                f"{len(self)} labels are too few: a calibration needs at least {least}, "
+                f"{len(self)} labels are too few: a calibration needs at least {minimum}, "
                 f"and {ENOUGH_FOR_ISOTONIC} are better"
             )
         if self.num_questions < NUM_FOLDS:
@@ -83,20 +83,20 @@ class Labels:
             )
 
 
-def fitted(method: Method, labels: Labels) -> Map:
+def fit_map(method: Method, labels: Labels) -> Map:
     """Return the map. Raises InputError for labels that it cannot be fitted on."""
     labels.check()
     return FITS[method](labels)
 
 
-def isotonic(labels: Labels, least: float | None = None) -> Isotonic:
+def isotonic(labels: Labels, lowest: float | None = None) -> Isotonic:
     """Return the isotonic regression. No probability is nearer to 0 or 1 than `least`, by default 1
     / (n + 2), by the rule of succession: no number of labels shows that an answer cannot be wrong.
     """
     from sklearn.isotonic import IsotonicRegression
 
-    least = 1 / (len(labels) + 2) if least is None else least
-    model = IsotonicRegression(y_min=least, y_max=1 - least, out_of_bounds="clip")
+    lowest = 1 / (len(labels) + 2) if lowest is None else lowest
+    model = IsotonicRegression(y_min=lowest, y_max=1 - lowest, out_of_bounds="clip")
     model.fit(labels.scores, labels.is_right.astype(np.float64))
     scores, probabilities = model.X_thresholds_.tolist(), model.y_thresholds_.tolist()
     return Isotonic(scores=tuple(scores), probabilities=tuple(probabilities))
@@ -113,10 +113,11 @@ def platt(labels: Labels) -> Platt:
     scaled = ((labels.scores - centre) / width)[:, None]
     num_right = int(labels.is_right.sum())
     high, low = (num_right + 1) / (num_right + 2), 1 / (len(labels) - num_right + 2)
-    right = np.where(labels.is_right, high, low)
+    targets = np.where(labels.is_right, high, low)
     outcomes = np.repeat([1, 0], len(labels))
     model = LogisticRegression(C=np.inf, max_iter=1000)
-    model.fit(np.tile(scaled, (2, 1)), outcomes, sample_weight=np.concatenate([right, 1 - right]))
+    weights = np.concatenate([targets, 1 - targets])
+    model.fit(np.tile(scaled, (2, 1)), outcomes, sample_weight=weights)
     slope, intercept = float(model.coef_[0, 0]), float(model.intercept_[0])
     if slope <= 0:
         raise InputError(
@@ -135,7 +136,7 @@ FITS: Mapping[Method, Callable[[Labels], Map]] = {"isotonic": isotonic, "platt":
 
 
 def combination(labels: Labels) -> Any:
-    """Return scikit-learn's scaler and logistic regression, as a pipeline, of scores [n, K]."""
+    """Return scikit-learn's pipeline of scaler and logistic regression, of [n, K]."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -144,7 +145,7 @@ def combination(labels: Labels) -> Any:
 
 
 def weigher(labels: Labels) -> Fitted:
-    """Return what makes one score, [n], of an answer's: of several, the log-odds of being right."""
+    """Return what makes scores [n]: those of several are log-odds of being right."""
     several = labels.scores.ndim > 1
     return combination(labels).decision_function if several else np.asarray
 
@@ -154,43 +155,43 @@ def held_out(method: Method, labels: Labels) -> Scores:
     Raises InputError if without one fold of questions all answers are of one kind.
     """
 
-    def fit(rest: Labels) -> Fitted:
-        if rest.is_right.all() or not rest.is_right.any():
+    def fit(training: Labels) -> Fitted:
+        if training.is_right.all() or not training.is_right.any():
             raise InputError("too few answers of one kind: without one fold of questions all agree")
-        weigh = weigher(rest)
-        map_ = FITS[method](replace(rest, scores=weigh(rest.scores)))
+        weigh = weigher(training)
+        map_ = FITS[method](replace(training, scores=weigh(training.scores)))
         return lambda scores: map_.of(weigh(scores))
 
     return by_folds(fit, labels)
 
 
 def by_folds(fit: Callable[[Labels], Fitted], labels: Labels) -> Scores:
-    """Return what a fit on the other folds' questions makes of each answer's scores, [n]."""
+    """Return each answer's value by a fit on the other folds' questions, [n]."""
     results = np.empty(len(labels))
     for here in labels.folds():
         results[here] = fit(labels.of(~here))(labels.scores[here])
     return results
 
 
-def calibrated(scores: Scores, is_right: Rights) -> Scores:
+def calibrate_scores(scores: Scores, is_right: Rights) -> Scores:
     """Return each answer's probability of being right, float64 [Q, A], by isotonic regression on
     other questions. It takes two questions.
     """
-    known = np.where(np.isfinite(scores), scores, scores[np.isfinite(scores)].min() - 1)
+    finite = np.where(np.isfinite(scores), scores, scores[np.isfinite(scores)].min() - 1)
     questions = np.repeat(np.arange(len(scores)), scores.shape[1])
-    labels = Labels(known.ravel(), is_right.ravel(), questions)
-    return by_folds(lambda rest: isotonic(rest, 0.0).of, labels).reshape(scores.shape)
+    labels = Labels(finite.ravel(), is_right.ravel(), questions)
+    return by_folds(lambda training: isotonic(training, 0.0).of, labels).reshape(scores.shape)
 
 
 def figures(probabilities: Scores, labels: Labels) -> Figures:
-    """Return how well probabilities that were not fitted on these labels agree with them."""
-    right = labels.is_right
+    """Return how well probabilities agree with labels that they were not fitted on."""
+    is_right = labels.is_right
     return Figures(
         num_bins=metrics.NUM_BINS,
-        ece=metrics.ece(probabilities, right),
-        adaptive_ece=metrics.adaptive_ece(probabilities, right),
-        smooth_ece=metrics.smooth_ece(probabilities, right),
-        brier=metrics.brier(probabilities, right),
-        brier_skill=metrics.brier_skill(probabilities, right),
-        auroc=float(metrics.auroc(labels.scores, right)),
+        ece=metrics.ece(probabilities, is_right),
+        adaptive_ece=metrics.adaptive_ece(probabilities, is_right),
+        smooth_ece=metrics.smooth_ece(probabilities, is_right),
+        brier=metrics.brier(probabilities, is_right),
+        brier_skill=metrics.brier_skill(probabilities, is_right),
+        auroc=float(metrics.auroc(labels.scores, is_right)),
     )

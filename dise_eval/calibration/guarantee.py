@@ -30,7 +30,7 @@ Rule = Literal["sgr", "ltt"]
 Counts = npt.NDArray[np.int64]
 
 NUM_STEPS = 6
-"""The tests of sgr that bring a part of delta; later ones have only what was handed on."""
+"""The tests of sgr that add a part of delta. Later ones have what was passed on."""
 
 SHARES = (0.6, 0.2, 0.2)
 """The parts of delta that ltt's starts have, the first one first."""
@@ -41,7 +41,7 @@ NUM_TESTS = 100
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What is asked for: at most max_risk of the answers are wrong, with this confidence."""
+    """At most max_risk of the answers are wrong, with this confidence."""
 
     max_risk: float
     confidence: float
@@ -85,7 +85,7 @@ class RankedLabels:
 
     @classmethod
     def of(cls, labels: Labels) -> RankedLabels:
-        """Return the candidates: at each rank what scores above the answer of that rank."""
+        """Return each rank's candidate: the answers above the score of that rank."""
         order = np.argsort(-labels.scores, kind="stable")
         scores = labels.scores[order]
         wrong = np.concatenate([[0], np.cumsum(~labels.is_right[order])])
@@ -107,9 +107,9 @@ def risk_bound(num_kept: ArrayLike, num_wrong: ArrayLike, delta: ArrayLike) -> S
     """
     from scipy.special import betaincinv
 
-    kept, wrong = np.asarray(num_kept), np.asarray(num_wrong)
-    bounds: Scores = betaincinv(wrong + 1, np.maximum(kept - wrong, 1), 1 - np.asarray(delta))
-    return np.where(wrong >= kept, 1.0, bounds)
+    answers, wrong = np.asarray(num_kept), np.asarray(num_wrong)
+    bounds: Scores = betaincinv(wrong + 1, np.maximum(answers - wrong, 1), 1 - np.asarray(delta))
+    return np.where(wrong >= answers, 1.0, bounds)
 
 
 def p_value(num_kept: int, num_wrong: int, max_risk: float) -> float:

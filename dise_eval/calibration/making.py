@@ -69,8 +69,8 @@ def make(
     weigh = fitting.weigher(weighed)
     values = replace(labels, scores=weigh(labels.scores))
     labels = values if promise else labels
-    chosen = method or ("isotonic" if len(labels) >= fitting.ENOUGH_FOR_ISOTONIC else "platt")
-    map_, probabilities = fitting.fitted(chosen, values), fitting.held_out(chosen, labels)
+    name = method or ("isotonic" if len(labels) >= fitting.ENOUGH_FOR_ISOTONIC else "platt")
+    map_, probabilities = fitting.fit_map(name, values), fitting.held_out(name, labels)
     labels = replace(labels, scores=fitting.by_folds(fitting.weigher, labels))
     if several:
         settings = combining.settings(weighed, scored_by["scorer_settings"]["parts"])
@@ -90,10 +90,10 @@ def make(
 
 
 def make_fields(
-    groups: Mapping[str, Labels], whole: Calibration, fit: Callable[[Labels], Made]
+    groups: Mapping[str, Labels], overall: Calibration, fit: Callable[[Labels], Made]
 ) -> tuple[Calibration, dict[str, str]]:
-    """Return the calibration of fields that have a fit, and why others have none. whole: of all.
-    Raises InputError if none has one.
+    """Return the calibration of fields that have a fit, and why others have none. Raises InputError
+    if none has one.
     """
     fields, left_out = dict[str, Fit](), dict[str, str]()
     for name, labels in groups.items():
@@ -104,20 +104,22 @@ def make_fields(
             left_out[name] = str(error)
     if not fields:
         raise InputError("; ".join(f"{name}: {why}" for name, why in left_out.items()), "scored")
-    return whole.model_copy(update={"map": None, "threshold": None, "fields": fields}), left_out
+    return overall.model_copy(update={"map": None, "threshold": None, "fields": fields}), left_out
 
 
-def tried(made: Made, labels: Labels) -> HeldOut:
-    """Return what it does on other labels. Raises InputError unless both kinds are there."""
+def try_out(result: Made, labels: Labels) -> HeldOut:
+    """Return its figures on other labels. Raises InputError unless both kinds exist."""
     if labels.is_right.all() or not labels.is_right.any():
-        told = f"the {len(labels)} answers held out are not of both kinds: hold out more questions"
-        raise InputError(told, "held_out")
-    calibration, labels = made.calibration, replace(labels, scores=made.weigh(labels.scores))
+        raise InputError(
+            f"the {len(labels)} answers held out are not of both kinds: hold out more questions",
+            "held_out",
+        )
+    calibration, labels = result.calibration, replace(labels, scores=result.weigh(labels.scores))
     probabilities = np.array([*map(calibration.probability, labels.scores.tolist())], np.float64)
     coverage = risk = None
     if calibration.threshold is not None:
-        kept = labels.scores >= calibration.threshold.score
-        coverage = float(kept.mean())
-        risk = float(np.mean(~labels.is_right[kept])) if kept.any() else 0.0
+        is_answered = labels.scores >= calibration.threshold.score
+        coverage = float(is_answered.mean())
+        risk = float(np.mean(~labels.is_right[is_answered])) if is_answered.any() else 0.0
     figures = fitting.figures(probabilities, labels)
     return HeldOut(len(labels), labels.num_questions, figures, coverage, risk)

@@ -1,6 +1,4 @@
-"""Reads scored and labelled answers: journals of `dise eval uncertainty`, `best-of-n` and `given`,
-and any JSON lines with a score and a label.
-"""
+"""Reads scored and labelled answers, from journals of `dise eval` or JSON lines."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ from dise_eval.experiments.scoring import Contender, Contenders
 JOURNAL = "journal.jsonl"
 
 LARGEST_SCORE = 1e100
-"""Scores beyond it, which no scorer gives, would overflow where they are squared or subtracted."""
+"""Larger scores, which no scorer gives, would overflow when squared."""
 
 ScoredBy = Record
 """The model of the scores and how they were computed, in the fields of a Calibration."""
@@ -37,7 +35,7 @@ JsonLine = tuple[int, Record]
 
 
 class LabelledAnswer(NamedTuple):
-    """One answer: its place in the file, its scores by name (None for -inf), label and question."""
+    """An answer: its place in the file, scores by name (None: -inf), label, question."""
 
     place: str
     scores: Mapping[str, object]
@@ -71,14 +69,14 @@ def read(path: Path, options: Fields, catalog: Catalog) -> tuple[Labels, ScoredB
 
 
 def by_field(path: Path, options: Fields) -> Mapping[str, Labels]:
-    """Return labelled fields as `read` does, by their pointer's pattern and, if told, by type."""
+    """Return labelled fields by the pattern of their pointer and, if given, by type."""
     groups: dict[str, list[JsonLine]] = {}
     for number, record in records(path):
         pattern = pattern_of(str(_at(record, "path", f"line {number}")))
         for name in dict.fromkeys((pattern, str(record.get("type", pattern)))):
             groups.setdefault(name, []).append((number, record))
     skips = options["skip_unscored"]
-    return {name: _labels(_of_lines(some, options), skips) for name, some in groups.items()}
+    return {name: _labels(_of_lines(lines, options), skips) for name, lines in groups.items()}
 
 
 def records(path: Path) -> Iterator[JsonLine]:
@@ -89,16 +87,17 @@ def records(path: Path) -> Iterator[JsonLine]:
         yield line.number, line.record
 
 
-def _contenders(settings: object, named: Sequence[str] | None) -> Sequence[str]:
-    """Return the chosen scores of a journal; those of its only contender if none are named."""
-    known = settings.get("scorers") if isinstance(settings, dict) else None
-    if not isinstance(known, list) or not known:
+def _contenders(settings: object, selection: Sequence[str] | None) -> Sequence[str]:
+    """Return the chosen scores of a journal, or its only one if none are named."""
+    scorers = settings.get("scorers") if isinstance(settings, dict) else None
+    if not isinstance(scorers, list) or not scorers:
         raise InputError("this journal holds no scores of answers; see dise eval uncertainty")
-    names = [str(name) for name in known]
-    if (not named and len(names) > 1) or not set(named or ()).issubset(names):
-        told = ", ".join(names)
-        raise InputError(f"name one of the journal's scores with --score: {told}", "score")
-    return named or names
+    names = [str(name) for name in scorers]
+    if (not selection and len(names) > 1) or not set(selection or ()).issubset(names):
+        raise InputError(
+            f"name one of the journal's scores with --score: {', '.join(names)}", "score"
+        )
+    return selection or names
 
 
 def _of_journal(lines: Iterable[JsonLine], labels: Sequence[str]) -> Iterator[LabelledAnswer]:
@@ -107,8 +106,8 @@ def _of_journal(lines: Iterable[JsonLine], labels: Sequence[str]) -> Iterator[La
         try:
             for answer in answers:
                 scores = {label: answer["scores"][label]["value"] for label in labels}
-                right, question = answer["is_correct"], str(record["id"])
-                yield LabelledAnswer(f"line {number}", scores, right, question)
+                is_right, question = answer["is_correct"], str(record["id"])
+                yield LabelledAnswer(f"line {number}", scores, is_right, question)
         except (KeyError, TypeError) as error:
             raise InputError(
                 f"line {number} was not written by dise eval: it lacks {error}"
@@ -120,8 +119,8 @@ def _of_lines(lines: Iterable[JsonLine], options: Fields) -> Iterator[LabelledAn
     label_field = options["label_field"] or ("correct" if options["fields"] else "label")
     for number, record in lines:
         place = f"line {number}"
-        own = "outputs.0.score.value" if "outputs" in record else "score"
-        scores = {path: _at(record, path, place) for path in options["score_field"] or [own]}
+        default = "outputs.0.score.value" if "outputs" in record else "score"
+        scores = {path: _at(record, path, place) for path in options["score_field"] or [default]}
         question = place if field is None else _at(record, field, place)
         label = _at(record, label_field, place)
         yield LabelledAnswer(place, scores, label, json.dumps(question))
@@ -143,7 +142,7 @@ def _labels(rows: Iterable[LabelledAnswer], skip_unscored: bool) -> Labels:
     for row in rows:
         if None in row.scores.values() and skip_unscored:
             continue
-        scores.append([_score(row.place, *named) for named in row.scores.items()])
+        scores.append([_score(row.place, name, value) for name, value in row.scores.items()])
         rights.append(_is_right(row))
         names.append(row.question)
     questions = np.unique(np.array(names, dtype=np.str_), return_inverse=True)[1]
@@ -154,11 +153,13 @@ def _labels(rows: Iterable[LabelledAnswer], skip_unscored: bool) -> Labels:
 
 def _score(place: str, name: str, value: object) -> float:
     if value is None:
-        message = f"{place}: its score is null, that of {name}; --skip-unscored leaves it out"
-        raise InputError(message, "scored")
+        raise InputError(
+            f"{place}: its score is null, that of {name}; --skip-unscored leaves it out", "scored"
+        )
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
-        message = f"{place}: its score must be a number, not {shown(value)}, that of {name}"
-        raise InputError(message, "scored")
+        raise InputError(
+            f"{place}: its score must be a number, not {shown(value)}, that of {name}", "scored"
+        )
     if abs(value) > LARGEST_SCORE:
         raise InputError(
             f"{place}: its score must be between {-LARGEST_SCORE:g} and {LARGEST_SCORE:g}, not "
@@ -170,8 +171,10 @@ def _score(place: str, name: str, value: object) -> float:
 
 def _is_right(row: LabelledAnswer) -> bool:
     if not isinstance(row.label, bool | int | float) or row.label not in (0, 1):
-        message = f"{row.place}: its label must be true or false, 1 or 0, not {shown(row.label)}"
-        raise InputError(message, "scored")
+        raise InputError(
+            f"{row.place}: its label must be true or false, 1 or 0, not {shown(row.label)}",
+            "scored",
+        )
     return bool(row.label)
 
 
@@ -224,7 +227,7 @@ def _scored_by(
 
 
 def _of_experiment(first: Fields, catalog: Catalog) -> Holding:
-    """Return how the answers of an experiment were made, by the first line of its journal."""
+    """Return how an experiment's answers were made, by its journal's first line."""
     params, chat = _dict(first["settings"]).get("params"), first.get("chat")
     if first["experiment"] == "given":
         return Holding(texts="given", chat=chat)
@@ -237,9 +240,7 @@ def _of_experiment(first: Fields, catalog: Catalog) -> Holding:
 def _of_answers(
     lines: Sequence[JsonLine], beside: Fields, options: Fields, catalog: Catalog
 ) -> Holding:
-    """Return how answers in lines were made. beside: the settings that lie beside the file; a line
-    may have `params` of its own.
-    """
+    """Return how lines' answers were made. beside: the settings beside the file."""
     records = [record for _, record in lines]
     texts = options["texts"] or _texts(records[0], options["fields"])
     if texts is None:
@@ -285,7 +286,7 @@ def _is_finished(record: Fields, beside: Fields) -> bool:
 
 
 def _params(lines: Sequence[JsonLine], beside: Fields) -> Iterator[Record]:
-    """Yield the params that each line's first output was written with, where they are told."""
+    """Yield the params, where known, that each line's first output was written with."""
     if beside.get("command") == "generate":
         yield _of_the_first(
             {name: beside[name] for name in SamplingParams.model_fields.keys() & beside}
@@ -310,10 +311,10 @@ def _of_the_first(params: Record) -> Record:
 
 
 def _part(contender: Contender) -> Record:
-    name, _, rest = contender.label.partition(":")
+    name, _, details = contender.label.partition(":")
     return {
         "scorer": name,
-        "selector": rest.partition(":")[0] or contender.scorer.default_selector,
+        "selector": details.partition(":")[0] or contender.scorer.default_selector,
         "scorer_settings": contender.scorer.model_dump(mode="json"),
     }
 

@@ -1,4 +1,4 @@
-"""What a rule tries for a threshold with a promise, and why it is where it is, or is nowhere."""
+"""What a rule tries for a threshold with a promise, and why it ends where it does."""
 
 from __future__ import annotations
 
@@ -58,28 +58,28 @@ class Search:
         best = self.best
         if best is None:
             return ""
-        told = (
+        evidence = (
             f"{best.num_wrong} of the {best.num_kept} surest are wrong, which shows that at most "
             f"{min(_up(best.bound), self.promise.max_risk):.1%} of such answers are"
         )
         more = [trial for trial in self.trials if trial.num_kept > best.num_kept]
         if not more:
-            return f"{told}; no more could be tried"
+            return f"{evidence}; no more could be tried"
         following = min(more, key=lambda trial: trial.num_kept)
         return (
-            f"{told}; {following.num_wrong} of the {following.num_kept} surest, the next that were "
-            f"tried, leave up to {_up(following.bound):.1%} (each in its part of the "
+            f"{evidence}; {following.num_wrong} of the {following.num_kept} surest, the next that "
+            f"were tried, leave up to {_up(following.bound):.1%} (each in its part of the "
             f"{self.promise.delta:.1%} that may fail)"
         )
 
     def _refusal(self) -> InputError:
         promise, total, rule = self.promise, self.ranks.num_labels, self.rule
-        other: Rule = "ltt" if rule == "sgr" else "sgr"
-        beside = Search.by(other, self.ranks, promise).best
+        second: Rule = "ltt" if rule == "sgr" else "sgr"
+        beside = Search.by(second, self.ranks, promise).best
         instead = (
-            f"{other} does not keep it either"
+            f"{second} does not keep it either"
             if beside is None
-            else f"{other} keeps it and answers {beside.num_kept / total:.1%} (--rule {other})"
+            else f"{second} keeps it and answers {beside.num_kept / total:.1%} (--rule {second})"
         )
         return InputError(
             f"no threshold keeps the risk at {100 * promise.max_risk:g}% with "
@@ -89,9 +89,9 @@ class Search:
         )
 
     def _tried(self) -> str:
-        total, least = self.ranks.num_labels, fewest(self.promise.max_risk, self.promise.delta)
+        total, minimum = self.ranks.num_labels, fewest(self.promise.max_risk, self.promise.delta)
         if not self.trials:
-            return f"it takes {least} answers or more without a wrong one, of {total} questions"
+            return f"it takes {minimum} answers or more without a wrong one, of {total} questions"
         nearest = min(self.trials, key=lambda trial: trial.bound)
         tried = ", ".join(str(trial.num_kept) for trial in self.trials)
         return (
@@ -101,8 +101,8 @@ class Search:
 
     def _kept(self) -> str:
         """Return the least risk that the rule keeps, in whole STEP_OF_RISK."""
-        confidence, least = self.promise.confidence, int(self.promise.max_risk / STEP_OF_RISK) + 1
-        for step in range(least, round(1 / STEP_OF_RISK)):
+        confidence, start = self.promise.confidence, int(self.promise.max_risk / STEP_OF_RISK) + 1
+        for step in range(start, round(1 / STEP_OF_RISK)):
             risk = step * STEP_OF_RISK
             best = Search.by(self.rule, self.ranks, Promise(risk, confidence)).best
             if best is not None:
@@ -124,5 +124,5 @@ def threshold_of(rule: Rule, labels: Labels, promise: Promise) -> Threshold:
 
 
 def _up(share: float) -> float:
-    """Return a share rounded up to a tenth of a percent, as what may be above a promise."""
+    """Return a share rounded up to a tenth of a percent, to err above a promise."""
     return math.ceil(share * 1000 - 1e-9) / 1000

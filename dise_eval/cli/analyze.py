@@ -1,4 +1,4 @@
-"""dise analyze: the paper's analyses, one command each; a killed run resumes when run again."""
+"""dise analyze: the paper's analyses, a command each. A killed run resumes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TRIALS = options.Own(
 
 
 def probe(name: str, about: str) -> options.Verb:
-    """Return the verb that runs one probe on the model's own answers, or on those in --texts."""
+    """Return the verb of a probe of the model's own answers, or of those in --texts."""
     sampling = options.FieldOptions(SamplingParams, doors.PROBED, seed=0)
 
     def command(*, parts: options.Parts) -> None:
@@ -66,8 +66,8 @@ def probe(name: str, about: str) -> options.Verb:
         evaluate.finish(experiment, parts.run, f"probes:{name}")
 
     command.__doc__ = about
-    own = {"models": options.TARGET, "probed": PROBED, "trials": TRIALS}
-    return options.verb(**evaluate.COMMON, **own, sampling=sampling)(command)
+    tables = {"models": options.TARGET, "probed": PROBED, "trials": TRIALS}
+    return options.verb(**evaluate.COMMON, **tables, sampling=sampling)(command)
 
 
 def _responses(path: Path | None, loaded: ProblemSet) -> dict[str, str]:
@@ -75,14 +75,17 @@ def _responses(path: Path | None, loaded: ProblemSet) -> dict[str, str]:
     from dise_core import InputError
 
     responses: dict[str, str] = {}
-    known = {question.id for question in loaded.items}
+    ids = {question.id for question in loaded.items}
     for line in jsonl.read_lines(path) if path is not None else ():
         if line.problem is not None:
             raise InputError(f"line {line.number} of {path} {line.problem}", "texts")
         question, response = str(line.record.get("id")), line.record.get("response")
-        if not isinstance(response, str) or question not in known:
-            needed = '"response" and an "id" that a question has'
-            raise InputError(f"line {line.number} of {path} needs {needed}", "texts")
+        if not isinstance(response, str) or question not in ids:
+            raise InputError(
+                f'line {line.number} of {path} needs a text as "response", and as "id" that of a '
+                "question",
+                "texts",
+            )
         responses[question] = response
     return responses
 
@@ -91,10 +94,10 @@ VERBS = {
     "ranks": probe("ranks", "How high does the true token rank under a random one?"),
     "distances": probe("distances", "How far apart are true, masked and random predictions?"),
     "coherence": probe("coherence", "How much surer is the model of natural than of random text?"),
-    "correctness": evaluate.sampled(
+    "correctness": evaluate.drawing(
         "uncertainty:correctness", "Are right answers scored above wrong ones?", CORRECTNESS
     ),
-    "selectors": evaluate.sampled(
+    "selectors": evaluate.drawing(
         "uncertainty:selectors",
         "Which positions should DiSE be taken over?",
         tuple(f"dise:{name}" for name in SELECTORS),

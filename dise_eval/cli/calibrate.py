@@ -1,4 +1,4 @@
-"""dise calibrate: turn scores into probabilities of being right, from labelled answers."""
+"""dise calibrate: turn labelled scores into probabilities of being right."""
 
 from __future__ import annotations
 
@@ -94,23 +94,23 @@ def calibrate(
     labels, scored_by = rows.read(scored, parts.labelled, installed_catalog())
     promise = how["max_risk"] and Promise(how["max_risk"], how["risk_confidence"])
 
-    def fit(some: Labels, kept: Promise | None = promise) -> Made:
-        return making.make(some, scored_by, how["method"], kept, how["rule"], scored.name)
+    def fit(group: Labels, promise: Promise | None = promise) -> Made:
+        return making.make(group, scored_by, how["method"], promise, how["rule"], scored.name)
 
     if parts.labelled["fields"]:
         if how["held_out"] or how["answers_each"] or labels.scores.ndim > 1:
             raise InputError("--fields takes one --score, no --held-out and no --answers-each")
-        groups, whole = rows.by_field(scored, parts.labelled), fit(labels, None).calibration
-        return _show_fields(*making.make_fields(groups, whole, fit), output, as_json)
-    fitted_on, others = labels.split(how["held_out"])
-    made = fit(fitted_on.first(how["answers_each"] or len(labels)))
-    tried = making.tried(made, others) if how["held_out"] else None
+        groups, overall = rows.by_field(scored, parts.labelled), fit(labels, None).calibration
+        return _show_fields(*making.make_fields(groups, overall, fit), output, as_json)
+    training, holdout = labels.split(how["held_out"])
+    result = fit(training.first(how["answers_each"] or len(labels)))
+    tried = making.try_out(result, holdout) if how["held_out"] else None
     picture = output.with_suffix(".png")
-    reliability.picture(made.probabilities, made.labels, made.search, picture)
-    write_json(output, made.calibration.to_dict())
-    several = made.weighed.scores.ndim > 1
-    weights = combining.contributions(made.weighed, parts.labelled["score"]) if several else []
-    _show(made, weights, tried, output, as_json)
+    reliability.picture(result.probabilities, result.labels, result.search, picture)
+    write_json(output, result.calibration.to_dict())
+    several = result.weighed.scores.ndim > 1
+    weights = combining.contributions(result.weighed, parts.labelled["score"]) if several else []
+    _show(result, weights, tried, output, as_json)
 
 
 def _check_share(name: str, share: float | None) -> None:
@@ -118,39 +118,42 @@ def _check_share(name: str, share: float | None) -> None:
         raise InputError(f"--{name.replace('_', '-')} {share}: it must be between 0 and 1", name)
 
 
-def _show_fields(made: Calibration, left_out: dict[str, str], output: Path, as_json: bool) -> None:
-    write_json(output, record := made.to_dict())
+def _show_fields(
+    calibration: Calibration, left_out: dict[str, str], output: Path, as_json: bool
+) -> None:
+    write_json(output, record := calibration.to_dict())
     if as_json:
         print(json.dumps({"calibration": record, "left_out": left_out}, allow_nan=False))
         return
-    told = {
+    lines = {
         name: "; ".join([_fitted(fit), *([_promise(fit.threshold)] if fit.threshold else [])])
-        for name, fit in made.fields.items()
+        for name, fit in calibration.fields.items()
     }
-    told |= {name: f"left out, {reason}" for name, reason in left_out.items()}
-    print("\n".join(f"{name}: {text}" for name, text in (told | {"written": f"{output}"}).items()))
+    lines |= {name: f"left out, {reason}" for name, reason in left_out.items()}
+    print("\n".join(f"{name}: {text}" for name, text in (lines | {"written": f"{output}"}).items()))
 
 
 def _fitted(fit: Fit) -> str:
-    right, method = fit.num_right / fit.num_labels, fit.map and fit.map.method
+    share, method = fit.num_right / fit.num_labels, fit.map and fit.map.method
     return (
-        f"{fit.num_labels} labels of {fit.num_questions} questions, {right:.1%} right; {method}, "
+        f"{fit.num_labels} labels of {fit.num_questions} questions, {share:.1%} right; {method}, "
         f"on questions left out of the fit: {_told(fit.figures)}"
     )
 
 
 def _show(
-    made: Made, weights: list[Record], tried: HeldOut | None, output: Path, as_json: bool
+    result: Made, weights: list[Record], tried: HeldOut | None, output: Path, as_json: bool
 ) -> None:
     from dise_eval.calibration import combining
 
-    calibration = made.calibration
+    calibration = result.calibration
     if as_json:
-        told: Record = {"calibration": calibration.to_dict(), "held_out": tried and tried.to_dict()}
+        held_out = tried and tried.to_dict()
+        record: Record = {"calibration": calibration.to_dict(), "held_out": held_out}
         better = combining.better_part(weights)
-        told |= {"parts": weights, "better_part": better and better["score"]} if weights else {}
-        told |= {"threshold_reason": made.search.reason} if made.search else {}
-        print(json.dumps(told, ensure_ascii=False, allow_nan=False))
+        record |= {"parts": weights, "better_part": better and better["score"]} if weights else {}
+        record |= {"threshold_reason": result.search.reason} if result.search else {}
+        print(json.dumps(record, ensure_ascii=False, allow_nan=False))
         return
     print(f"{calibration.scorer} over {calibration.selector} of {calibration.model}")
     print(f"holds for {calibration.holds_for}")
@@ -167,16 +170,16 @@ def _show(
             "left out of its fit, beside {auroc:.3f}. Calibrate that: --score {score} without the "
             "others".format(**better)
         )
-    if calibration.threshold is not None and made.search is not None:
+    if calibration.threshold is not None and result.search is not None:
         print(_promise(calibration.threshold))
-        print(f"it is there because {made.search.reason}")
+        print(f"it is there because {result.search.reason}")
     if tried is not None:
-        kept = (
+        answered = (
             "" if tried.risk is None else f"; answers {tried.coverage:.1%}, {tried.risk:.1%} wrong"
         )
         print(
             f"held out, {tried.num_labels} labels of {tried.num_questions} questions: "
-            f"{_told(tried.figures)}{kept}"
+            f"{_told(tried.figures)}{answered}"
         )
     print(f"written: {output}, {output.with_suffix('.png')}")
 

@@ -1,4 +1,4 @@
-"""dise eval compare: ways to answer a data set's questions, named in a file, beside each other."""
+"""dise eval compare: compare ways to answer questions, named in a file."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ def compare(
     instead = {name: value for name, value in parts.instead.items() if value is not None}
     file = WaysFile.load(ways, instead)
     compared = ways_of(file)
-    named = options.Parts(
+    request = options.Parts(
         run=parts.run,
         data={**parts.asked, "dataset": file.dataset, "data": file.data, "limit": file.limit},
         models={"model": file.model, "judge": file.judge},
         graded={"grader": file.grader},
         engine=parts.engine,
     )
-    llm, problems = load(named, compared[0].params.seed or 0, file.grader)
-    others = {
+    llm, problems = load(request, compared[0].params.seed or 0, file.grader)
+    models = {
         way.model: answer.opened({"model": way.model, "judge": file.judge}, parts.engine)
         for way in compared
         if way.model is not None
     }
-    finish(Compared(llm, problems, compared, mode_of(named), others), parts.run, "ways:compare")
+    finish(Compared(llm, problems, compared, mode_of(request), models), parts.run, "ways:compare")
 
 
 app.command("compare", cls=GroupedCommand)(compare)

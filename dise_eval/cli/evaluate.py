@@ -1,4 +1,4 @@
-"""dise eval: the paper's experiments, one command each; a killed run resumes when run again."""
+"""dise eval: the paper's experiments, a command each. A killed run resumes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ CHOICE_SCORES = (
     "mc:response:num_samples=1",
     "mc:response:num_samples=32",
 )
-"""The same for candidates, beside DiSE over the positions that the paper chose for the data set."""
+"""Those for candidates, beside DiSE over the paper's positions for the data set."""
 
 MODES = ("robust", "d1")
 
@@ -96,9 +96,7 @@ COMPARED = {**COMMON, "models": options.MODELS}
 
 
 def load(parts: options.Parts, seed: int = 0, grader: str | None = None) -> tuple[LLM, ProblemSet]:
-    """Return the model, and the questions, if the folder of --output takes files. seed: of a data
-    set that is drawn.
-    """
+    """Return model and questions, if --output takes files. seed: of drawn questions."""
     from dise_app.cli import answer
     from dise_app.files.texts import check_folder
     from dise_eval.datasets import questions
@@ -119,7 +117,7 @@ def load(parts: options.Parts, seed: int = 0, grader: str | None = None) -> tupl
 
 
 def mode_of(parts: options.Parts) -> Mode:
-    """Return the mode that --grader names; a grader's own name asks for the robust one."""
+    """Return the mode that --grader names. Any other grader has the robust one."""
     return "d1" if parts.graded["grader"] == "d1" else "robust"
 
 
@@ -130,8 +128,8 @@ def contenders_of(parts: options.Parts, llm: LLM, default: Sequence[str]) -> Con
     return Contenders.of(parts.scored["score"] or default, llm.catalog)
 
 
-def begun(output: Path) -> list[str]:
-    """Return the scorers of the experiment that the folder holds; none if it holds none."""
+def labels_begun(output: Path) -> list[str]:
+    """Return the scorers of the experiment in the folder, none without one."""
     with (
         contextlib.suppress(OSError, ValueError, LookupError, TypeError),
         open(output / "journal.jsonl", encoding="utf-8") as journal,
@@ -140,8 +138,8 @@ def begun(output: Path) -> list[str]:
     return []
 
 
-def sampled(reporter: str, about: str, scores: tuple[str, ...] = SCORES) -> options.Verb:
-    """Return the verb that draws and scores answers; reporter: "module:function" of its report."""
+def drawing(reporter: str, about: str, scores: tuple[str, ...] = SCORES) -> options.Verb:
+    """Return a verb that draws and scores answers. reporter: "module:function"."""
     sampling = options.FieldOptions(SamplingParams, doors.SAMPLED, temperature=0.7, n=5, seed=0)
 
     def command(*, parts: options.Parts) -> None:
@@ -150,12 +148,13 @@ def sampled(reporter: str, about: str, scores: tuple[str, ...] = SCORES) -> opti
 
         params = SamplingParams(**parts.sampling, logprobs=None)
         if params.n < 2:
-            problem = f"n={params.n}: it takes at least 2 answers to compare their scores"
-            raise InputError(problem, "n")
+            raise InputError(
+                f"n={params.n}: it takes at least 2 answers to compare their scores", "n"
+            )
         llm, problems = load(parts, params.seed or 0, parts.graded["grader"])
         unable = () if "shadow" in llm.predictor.abilities else ("shadow",)
         able = [score for score in scores if not score.startswith(unable)]
-        contenders = contenders_of(parts, llm, begun(parts.run["output"]) or able)
+        contenders = contenders_of(parts, llm, labels_begun(parts.run["output"]) or able)
         finish(Sampled(llm, problems, contenders, params, mode_of(parts)), parts.run, reporter)
 
     command.__doc__ = about
@@ -211,7 +210,7 @@ def likelihood(*, parts: options.Parts) -> None:
 
 
 def finish(experiment: Experiment[RecordT], run: Fields, reporter: str) -> None:
-    """Run the experiment, then write and print its report; reporter: "module:function"."""
+    """Run the experiment and print its report. reporter: "module:function"."""
     from dise_app.terminal.progress import progress_bar
     from dise_eval.experiments.run import run as run_experiment
     from dise_eval.reports.page import Report, write
@@ -229,7 +228,7 @@ def finish(experiment: Experiment[RecordT], run: Fields, reporter: str) -> None:
 
 
 VERBS = {
-    "uncertainty": sampled(
+    "uncertainty": drawing(
         "uncertainty:uncertainty",
         "Does each score tell right answers from wrong ones?\n\n"
         "Without --score, and in a new folder: DiSE over three selectors, shadow, interleaved with "
@@ -237,7 +236,7 @@ VERBS = {
         "entropy and margin. None takes more than two passes.",
         CHEAP_SCORES,
     ),
-    "best-of-n": sampled("choosing:best_of_n", "What does choosing an answer by its score gain?"),
+    "best-of-n": drawing("choosing:best_of_n", "What does choosing an answer by its score gain?"),
     "given": given,
     "likelihood": likelihood,
 }

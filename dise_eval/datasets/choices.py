@@ -21,12 +21,12 @@ def _arc_choices(row: DataRow) -> tuple[list[str], int]:
 
 
 def _arc_shot(row: DataRow) -> str:
-    texts, right = _arc_choices(row)
-    return f"{_arc_prompt(row)}{texts[right]}"
+    texts, answer = _arc_choices(row)
+    return f"{_arc_prompt(row)}{texts[answer]}"
 
 
 def _gpqa_order(row: DataRow) -> list[int]:
-    """Return which choice each letter names, 0 for the right one; drawn with the row's number."""
+    """Return the choice of each letter, 0 for the right one, drawn by row number."""
     return Random(row[NUMBER]).sample(range(4), 4)
 
 

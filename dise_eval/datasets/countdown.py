@@ -49,7 +49,7 @@ def _drawn(count: int, seed: int) -> list[DataRow]:
 
 
 def _is_held_out(numbers: Sequence[int], target: int) -> bool:
-    """Return whether the embedded model was not trained on the problem: one in 256, by digest."""
+    """Return whether the model did not train on it: one problem in 256, by digest."""
     key = f"{','.join(map(str, sorted(numbers)))}->{target}"
     return hashlib.sha256(key.encode()).hexdigest().startswith("00")
 
@@ -61,10 +61,10 @@ def _choices(row: DataRow) -> tuple[list[str], int]:
     numbers, target = _posed(row)
     for order in (numbers, sorted(numbers, reverse=True)):
         texts = {signs: _worked(order, signs) for signs in SIGNS}
-        right = next((signs for signs, (_, value) in texts.items() if value == target), None)
-        if right is not None:
+        solution = next((signs for signs, (_, value) in texts.items() if value == target), None)
+        if solution is not None:
             shuffled = Random(f"{numbers}->{target}").sample(sorted(texts), 4)
-            return [texts[signs][0] for signs in shuffled], shuffled.index(right)
+            return [texts[signs][0] for signs in shuffled], shuffled.index(solution)
     raise UnsuitableRowError("no signs make the target")
 
 

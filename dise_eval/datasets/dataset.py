@@ -1,4 +1,4 @@
-"""Data sets are records: where the rows are, and how each becomes a question with its grader."""
+"""Data sets are records: where rows are, and how they become graded questions."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Dataset:
         return Problem(str(identity), prompt, truth, tuple(candidates), right, row)
 
     def grading(self, problem: Problem, mode: Mode) -> Grader:
-        """Return the grader of a question. Raises InputError if answers are ranked, not graded."""
+        """Return a question's grader. Raises InputError if answers are ranked."""
         if self.grader is None:
             raise InputError(
                 f"data set {self.name!r} is for likelihood: its answers are ranked, not graded; "

@@ -23,7 +23,7 @@ def is_file(name: str) -> bool:
 
 
 def own_dataset(path: Path, grader: str | None = None) -> Dataset:
-    """Return the data set in a file; grader: one of GRADERS, None for answers that are ranked."""
+    """Return the data set in a file. grader: one of GRADERS; None: ranked answers."""
     return Dataset(
         name=path.stem,
         path=path,

@@ -20,9 +20,11 @@ NUM_DRAWN = 256
 """The rows that are drawn without a limit."""
 
 MOST_DRAWN = 16
-"""How many times as many rows as questions are drawn, where some rows make no question."""
+"""The most rows that are drawn for each question, as some make no question."""
 
 WRONG_ROW = (KeyError, TypeError, AttributeError, ValueError)
+
+GATED = " It is gated: accept its terms on its page, then log in with `hf auth login`."
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class ProblemSet:
 
 @dataclass(frozen=True, slots=True)
 class Shots:
-    """Worked examples: the first `count` of a file or, without one, of the training split."""
+    """Worked examples: the first `count` of a file, or of the training split."""
 
     count: int = 0
     path: Path | None = None
@@ -119,38 +121,44 @@ def _problems(dataset: Dataset, rows: DataRows) -> Iterator[Problem]:
         except UnsuitableRowError:
             continue
         except WRONG_ROW as error:
-            problem = f"{place} does not fit {dataset.name!r}: {_told(error, dataset)}"
-            raise InputError(problem, "data") from error
+            raise InputError(
+                f"{place} does not fit {dataset.name!r}: {_reason(error)}; a row is "
+                f"{dataset.row_format}",
+                "data",
+            ) from error
 
 
 def _examples(dataset: Dataset, shots: Shots, revision: str | None) -> tuple[str, str]:
     """Return the worked examples as one text, and their source."""
     shot = dataset.shot
     if shot is None:
-        problem = f"data set {dataset.name!r} has no worked examples; leave out --shots"
-        raise InputError(problem, "shots")
+        raise InputError(
+            f"Data set {dataset.name!r} has no worked examples: leave out --shots.", "shots"
+        )
     if shots.path is not None:
-        shown = _file_rows(shots.path, dataset, "--shots-file")
+        rows = _file_rows(shots.path, dataset, "--shots-file")
     elif dataset.hub is not None:
-        shown = _hub_rows(dataset.hub, "train", revision)
+        rows = _hub_rows(dataset.hub, "train", revision)
     else:
         raise InputError(f"data set {dataset.name!r} is not on the hub: give --shots-file", "shots")
-    if len(shown.rows) < shots.count:
+    if len(rows.rows) < shots.count:
         raise InputError(
-            f"{shown.source} holds {len(shown.rows)} examples, fewer than --shots {shots.count}",
+            f"{rows.source} holds {len(rows.rows)} examples, fewer than --shots {shots.count}",
             "shots",
         )
     try:
-        texts = [shot(row) for _, row in shown.rows[: shots.count]]
+        texts = [shot(row) for _, row in rows.rows[: shots.count]]
     except WRONG_ROW as error:
-        problem = f"{shown.source} holds no worked example of {dataset.name!r}"
-        raise InputError(f"{problem}: {_told(error, dataset)}", "shots") from error
-    return "\n\n".join(texts), shown.source
+        raise InputError(
+            f"{rows.source} holds no worked example of {dataset.name!r}: {_reason(error)}; a row "
+            f"is {dataset.row_format}",
+            "shots",
+        ) from error
+    return "\n\n".join(texts), rows.source
 
 
-def _told(error: Exception, dataset: Dataset) -> str:
-    problem = f"it has no field {error}" if isinstance(error, KeyError) else str(error)
-    return f"{problem}; a row is {dataset.row_format}"
+def _reason(error: Exception) -> str:
+    return f"it has no field {error}" if isinstance(error, KeyError) else str(error)
 
 
 def _file_rows(path: Path, dataset: Dataset, option: str) -> DataRows:
@@ -161,17 +169,20 @@ def _file_rows(path: Path, dataset: Dataset, option: str) -> DataRows:
         content = path.read_bytes()
         rows = _parsed(content.decode("utf-8-sig"), path)
     except OSError as error:
-        advice = f"; the public ones are at {dataset.file_at}" if dataset.file_at else ""
-        problem = f"cannot read {option} {path}: {error.strerror}{advice}"
-        raise InputError(problem, "data") from error
+        raise InputError(
+            f"cannot read {option} {path}: {error.strerror}"
+            + (f"; the public ones are at {dataset.file_at}" if dataset.file_at else ""),
+            "data",
+        ) from error
     except (ValueError, RecursionError) as error:
-        problem = f"cannot read {option} {path}: {_told(error, dataset)}"
-        raise InputError(problem, "data") from error
+        raise InputError(
+            f"cannot read {option} {path}: {_reason(error)}; a row is {dataset.row_format}", "data"
+        ) from error
     return DataRows(f"{path.name} sha256 {hashlib.sha256(content).hexdigest()[:16]}", rows)
 
 
 def _parsed(text: str, path: Path) -> list[tuple[str, DataRow]]:
-    """Return the rows of a list or of JSON lines, with their places. Raises ValueError."""
+    """Return the rows of a JSON list or lines, with their places. Raises ValueError."""
     unit, lines = "line", text.split("\n")
     if path.suffix == ".json":
         listed = json.loads(text)
@@ -198,7 +209,8 @@ def _hub_rows(hub: Hub, split: str, revision: str | None) -> DataRows:
         rows = datasets.load_dataset(hub.id, hub.config, split=split, revision=commit)
         return _placed(" ".join(filter(None, (hub.id, hub.config, split, commit))), list(rows))
     except Exception as error:
-        gated = " It is gated: accept its terms on its page, then log in with `hf auth login`."
-        problem = str(error).splitlines()[0] if str(error) else type(error).__name__
-        advice = f"{gated if hub.is_gated else ''} Or give --data FILE"
-        raise ModelError(f"cannot read {hub.id} from the hub: {problem}.{advice}") from error
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ModelError(
+            f"cannot read {hub.id} from the hub: {reason}.{GATED if hub.is_gated else ''} Or give "
+            "--data FILE"
+        ) from error

@@ -1,4 +1,4 @@
-"""Problems in words with a number or a LaTeX formula as the answer: GSM8K, SVAMP and MATH-500."""
+"""Problems in words, answered by a number or LaTeX: GSM8K, SVAMP and MATH-500."""
 
 from __future__ import annotations
 

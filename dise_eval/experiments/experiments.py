@@ -1,4 +1,4 @@
-"""The paper's experiments as plans, one record per item, whatever else runs beside them."""
+"""The paper's experiments as plans. Each item has a record of its own."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Experiment(ABC, Generic[RecordT]):
 
     @property
     def grader(self) -> str | None:
-        """The grader's version, None without one. Raises InputError if answers are ranked."""
+        """The grader's version, if any. Raises InputError if answers are ranked."""
         return None
 
     @property
@@ -78,20 +78,21 @@ class Experiment(ABC, Generic[RecordT]):
             try:
                 next(plan, None)
             except TooLongError as error:
-                problem = f"{item.id}: {error}. {self.remedy(item)}"
-                raise TooLongError(problem, error.parameter) from error
+                raise TooLongError(
+                    f"{item.id}: {error}. {self.remedy(item)}", error.parameter
+                ) from error
 
     def outcomes(self, items: Iterable[Any]) -> Iterator[Outcome[RecordT]]:
         """Run the plans of the items, as many at a time as the engine admits."""
         return self.llm.engine.run(map(self.plan, items))
 
     def hardest(self) -> Sequence[Any]:
-        """Return items such that every item can run if these can, the longest prompt first."""
+        """Return items whose success means that all can run, the longest prompt first."""
         return sorted(self.questions.items, key=lambda question: -self.prompt_lengths[question.id])
 
     @abstractmethod
     def remedy(self, item: Any) -> str:
-        """Return a sentence on what to do if the item with the longest prompt is too long."""
+        """Return a sentence on what to do where the longest prompt is too long."""
 
     @cached_property
     def prompt_lengths(self) -> Mapping[str, int]:
@@ -103,23 +104,23 @@ class Experiment(ABC, Generic[RecordT]):
 
 
 def prompt_lengths(llm: LLM, questions: ProblemSet) -> dict[str, int]:
-    """Return the number of tokens in each question's prompt as the model reads it, by its id."""
+    """Return how many tokens the model reads for each question's prompt, by id."""
     return {
         question.id: len(llm.planner.prompt_ids(question.prompt, questions.chat))
         for question in questions.items
     }
 
 
-def what_fits(option: str, most: int) -> str:
+def what_fits(option: str, maximum: int) -> str:
     """Return a sentence on an option's largest value, `most`."""
-    if most < 1:
+    if maximum < 1:
         return f"No length fits the longest prompt: give fewer --shots, or {LONGER_CONTEXT}"
-    return f"No prompt is longer, so {option} up to {most} fits"
+    return f"No prompt is longer, so {option} up to {maximum} fits"
 
 
 @dataclass(frozen=True)
 class Sampled(Experiment[SampledRecord]):
-    """Several answers to each question, scored by every contender, and one greedy answer."""
+    """Several scored answers to each question, and one greedy answer."""
 
     contenders: Contenders
     params: SamplingParams
@@ -163,19 +164,19 @@ class Sampled(Experiment[SampledRecord]):
         )
         judge = planner.translation(item.prompt, chat)
         pairs = zip(texts, outputs, strict=True)
-        written = (replace(text, writing=output.writing) for text, output in pairs)
-        scores = yield from gather(*(self.contenders.score(text, judge) for text in written))
+        sequences = (replace(text, writing=output.writing) for text, output in pairs)
+        scores = yield from gather(*(self.contenders.score(text, judge) for text in sequences))
         return {
             "id": item.id,
             "nfe": {"all": sampled.usage.nfe, "one": single.usage.nfe},
-            "greedy": self._graded(item, single.outputs[0]),
+            "greedy": self._grade(item, single.outputs[0]),
             "answers": [
-                {**self._graded(item, output), "token_ids": list(output.token_ids), "scores": each}
-                for output, each in zip(outputs, scores, strict=True)
+                {**self._grade(item, output), "token_ids": list(output.token_ids), "scores": values}
+                for output, values in zip(outputs, scores, strict=True)
             ],
         }
 
-    def _graded(self, question: Problem, output: CompletionOutput) -> GradedRecord:
+    def _grade(self, question: Problem, output: CompletionOutput) -> GradedRecord:
         return {"text": output.text, **self.questions.graded(question, output.text, self.mode)}
 
 
@@ -201,7 +202,7 @@ class Scored(Experiment[RecordT]):
     def scores(
         self, item: Problem, texts: Sequence[str], end_id: int | None = None
     ) -> Plan[list[dict[str, ScoreRecord]]]:
-        """Return a plan of each text's scores; end_id: of the token that is read after it."""
+        """Return a plan of each text's scores. end_id: the token read after it."""
         planner, chat = self.llm.planner, self.questions.chat
         sequences = planner.texts(item.prompt, texts, self.scoring, chat)
         judge = planner.translation(item.prompt, chat)
@@ -211,9 +212,7 @@ class Scored(Experiment[RecordT]):
 
 @dataclass(frozen=True)
 class Likelihood(Scored[RankedRecord]):
-    """Every candidate of each question, scored by every contender. finished: whether an end token
-    follows each.
-    """
+    """Every contender's score of every candidate. finished: whether each has an end."""
 
     finished: bool = False
 
@@ -267,8 +266,11 @@ class GivenAnswers(Scored[GivenRecord]):
         for item in self.questions.items:
             for name in ("response", *filter(None, [self.by])):
                 if name not in item.row:
-                    advice = "give --data FILE, each line of which has one"
-                    raise InputError(f"{item.id} of --data has no {name!r}: {advice}", "data")
+                    raise InputError(
+                        f"{item.id} of --data has no {name!r}: give --data FILE, each line of "
+                        "which has one",
+                        "data",
+                    )
             if not isinstance(text := item.row["response"], str):
                 raise InputError(
                     f"{item.id} of --data: its 'response' must be a text, not {text!r:.80}", "data"

@@ -1,4 +1,4 @@
-"""An append-only file of finished items: a killed run resumes after the last complete line."""
+"""An append-only file of finished items, from which a killed run resumes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dise_core.errors import DiseError, InputError
 
 
 class Journal:
-    """JSON lines: first the run's key, then one record per finished item, each with its id."""
+    """JSON lines: the run's key, then a record with its id for each finished item."""
 
     def __init__(self, path: Path, key: Mapping[str, object]) -> None:
         """Open the journal, or create it, and keep other runs out until it is closed. Raises

@@ -16,7 +16,7 @@ RecordT = TypeVar("RecordT", bound=Mapping[str, object])
 
 
 class ScoreRecord(TypedDict):
-    """A contender's score of a text; None stands for -inf. nfe: what it would cost alone."""
+    """A contender's score of a text; None is -inf. nfe: its cost alone."""
 
     value: float | None
     rank_value: float | None
@@ -106,7 +106,7 @@ LENGTH = "length"
 
 
 def scores_of(records: Sequence[SampledRecord], label: str) -> Scores:
-    """Return one contender's scores, float64 [Q, A], -inf where it has none; or LENGTH's."""
+    """Return a contender's scores, or LENGTH's, float64 [Q, A]; -inf for none."""
     if label == LENGTH:
         return -np.array([[len(a["text"]) for a in r["answers"]] for r in records], float)
     return np.array([[finite(a["scores"][label]["value"]) for a in r["answers"]] for r in records])
@@ -120,8 +120,8 @@ def rights_of(records: Sequence[SampledRecord]) -> Rights:
 def mean_nfe(scores: Iterable[Mapping[str, ScoreRecord]]) -> dict[str, float]:
     """Return the mean NFE of each contender's scores of texts."""
     passes = defaultdict[str, list[float]](list)
-    for each in scores:
-        for label, score in each.items():
+    for by_label in scores:
+        for label, score in by_label.items():
             passes[label].append(score["nfe"])
     return {label: float(np.mean(counts)) for label, counts in passes.items()}
 

@@ -52,7 +52,7 @@ def run(
 
 
 def key_of(experiment: Experiment[RecordT]) -> dict[str, object]:
-    """Return what the records depend on. Two runs with the same key give the same records."""
+    """Return what records depend on. Runs with equal keys have equal records."""
     questions, llm = experiment.questions, experiment.llm
     return {
         "experiment": experiment.kind,
@@ -87,7 +87,7 @@ def command_line() -> str | None:
 
 
 def versions() -> Iterator[tuple[str, str]]:
-    """Yield (name, version) of Python and of each installed package the figures may depend on."""
+    """Yield (name, version) of Python and of packages that figures may depend on."""
     yield "python", platform.python_version()
     for name in PACKAGES:
         try:

@@ -1,4 +1,4 @@
-"""The scorers that an experiment compares on the same texts, each given by a specification."""
+"""The scorers that an experiment compares, each named by a specification."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dise_eval.experiments.records import ScoreRecord
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One scorer with its settings and its selector; `label` is the specification that named it."""
+    """A scorer with its settings and selector. label: the specification."""
 
     label: str
     scorer: Scorer
@@ -86,8 +86,8 @@ class Contenders:
 
 
 def _contender(text: str, catalog: Catalog) -> Contender:
-    name, _, rest = text.partition(":")
-    selector_name, _, pairs = rest.partition(":")
+    name, _, details = text.partition(":")
+    selector_name, _, pairs = details.partition(":")
     try:
         its_settings = settings(filter(None, re.split(r",(?=\w+=)", pairs)))
     except InputError as error:

@@ -32,9 +32,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Compared(Experiment[WayRecord]):
-    """One answer to each question in each way, one way after the other. others: the models of ways
-    that name one.
-    """
+    """An answer to each question in each way, in turn. others: ways' own models."""
 
     ways: Sequence[Way]
     mode: Mode
@@ -65,12 +63,12 @@ class Compared(Experiment[WayRecord]):
         return [Trial(way, question) for way in self.ways for question in self.questions.items]
 
     def hardest(self) -> Sequence[Trial]:
-        """Return the longest prompt in all ways, the others in that of the longest answer."""
-        longest, *others = super().hardest()
+        """Return the longest prompt in all ways, the others in the way of most tokens."""
+        longest, *shorter = super().hardest()
         ways = sorted(self.ways, key=lambda way: -way.params.max_tokens)
         return [
             *(Trial(way, longest) for way in ways),
-            *(Trial(ways[0], question) for question in others),
+            *(Trial(ways[0], question) for question in shorter),
         ]
 
     def begin(self, item: Trial) -> None:
@@ -80,8 +78,9 @@ class Compared(Experiment[WayRecord]):
         except TooLongError:
             raise
         except InputError as error:
-            problem = f"The way {item.way.name!r} cannot be used: {error}"
-            raise InputError(problem, error.parameter) from error
+            raise InputError(
+                f"The way {item.way.name!r} cannot be used: {error}", error.parameter
+            ) from error
 
     def remedy(self, item: Trial) -> str:
         return what_fits("max_tokens", self.room(item.question))

@@ -16,7 +16,7 @@ from dise_core.params.marks import replaced
 from dise_core.records import Fields, Record
 
 FIXED: Record = {"logprobs": None, "seed": 0}
-"""What ways leave unsaid: answers repeat, and scores are looked at, not a report on each token."""
+"""The default of ways: answers repeat, and no token is reported on."""
 
 
 class WayParams(SamplingParams):
@@ -86,16 +86,16 @@ class WaysFile(Params):
         return file
 
     def params_of(self, name: str) -> WayParams:
-        """Return the options of a way. Raises InputError, which names it, for wrong ones."""
-        own = self.ways[name]
+        """Return a way's options. Raises InputError, which names it, for wrong ones."""
+        options = self.ways[name]
         dropped = {
-            other
-            for option, value in own.items()
-            for other in replaced(WayParams, option, value != self.shared.get(option))
+            field
+            for option, value in options.items()
+            for field in replaced(WayParams, option, value != self.shared.get(option))
         }
         shared = {option: self.shared[option] for option in self.shared.keys() - dropped}
         try:
-            return WayParams(**{**FIXED, **shared, **own})
+            return WayParams(**{**FIXED, **shared, **options})
         except InputError as error:
             raise InputError(
                 f"The way {name!r} cannot be used: {error}", error.parameter
@@ -115,9 +115,7 @@ class Way:
 
 
 def ways_of(file: WaysFile) -> list[Way]:
-    """Return the ways of a file. Raises InputError for wrong options, and for an unknown way to
-    compare with.
-    """
+    """Return a file's ways. Raises InputError for wrong options, an unknown `beside`."""
     baseline = file.baseline or next(iter(file.ways))
     ways = list[Way]()
     for name in file.ways:

@@ -19,7 +19,7 @@ GRADERS: Mapping[str, GraderMaker] = {
     "choice": ChoiceGrader,
     "text": TextGrader,
 }
-"""Graders by name. They raise ValueError, with what it must be, for a truth they cannot read."""
+"""Graders by name. They raise ValueError, with what is allowed, for a wrong truth."""
 
 __all__ = [
     "GRADERS",

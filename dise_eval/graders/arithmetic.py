@@ -1,4 +1,4 @@
-"""Evaluates arithmetic expressions in untrusted text by walking the syntax tree, within bounds."""
+"""Evaluates arithmetic in untrusted text by its syntax tree, within bounds."""
 
 from __future__ import annotations
 

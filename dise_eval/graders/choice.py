@@ -19,7 +19,7 @@ class TextGrader(Grader):
     name = "text"
 
     def __init__(self, truth: object, mode: Mode = "robust") -> None:
-        """Raises InputError for the mode d1, and ValueError for a truth with nothing to compare."""
+        """Raises InputError for the mode d1, ValueError for a truth without content."""
         if mode == "d1":
             raise InputError(f"d1 has no grader {self.name!r}; take --grader robust", "grader")
         self.version = f"{self.name}-{mode}-1"
@@ -41,7 +41,7 @@ class TextGrader(Grader):
 
 
 class ChoiceGrader(TextGrader):
-    """Takes the same part, and compares the last capital letter in it that stands alone."""
+    """Compares the last capital letter in that part that stands alone."""
 
     name = "choice"
     about = "the letter of a choice"

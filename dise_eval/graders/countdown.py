@@ -37,7 +37,7 @@ class CountdownGrader(Grader):
 
     @classmethod
     def of(cls, truth: object, mode: Mode = "robust") -> CountdownGrader:
-        """Return the grader of a truth [numbers, target]. Raises ValueError for any other."""
+        """Return the grader of [numbers, target]. Raises ValueError for another truth."""
         match truth:
             case [[*items], int(target)]:
                 numbers = [item for item in items if isinstance(item, int)]
@@ -55,17 +55,17 @@ class CountdownGrader(Grader):
             return Verdict(False, None, "no box and no answer marks")
         expression = self._expression(text if extracted is None else extracted)
         numbers = sorted(int(number) for number in re.findall(r"\d{1,18}", expression))
-        shown = expression[:200]
+        excerpt = expression[:200]
         if numbers != self._numbers:
-            return Verdict(False, shown, f"uses {numbers[:20]} instead of {self._numbers}")
+            return Verdict(False, excerpt, f"uses {numbers[:20]} instead of {self._numbers}")
         try:
             value = value_of(expression, python=self._mode == "d1")
         except ExpressionError as error:
-            return Verdict(False, shown, str(error))
+            return Verdict(False, excerpt, str(error))
         tolerance = Fraction(1, 100_000) if self._mode == "d1" else Fraction(0)
         is_correct = value == self._target or abs(value - self._target) < tolerance
         reason = f"makes {float(value):g}, the target is {self._target}"
-        return Verdict(is_correct, shown, reason)
+        return Verdict(is_correct, excerpt, reason)
 
     def _expression(self, text: str) -> str:
         for mark, plain in LATEX if self._mode == "d1" else TYPOGRAPHY:

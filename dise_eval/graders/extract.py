@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 MAX_TEXT = 100_000
-"""The number of characters at the end of a response, where answers are, that are searched."""
+"""The characters at a response's end, where answers are, that are searched."""
 
 NUMBER = re.compile(r"-?\d+\.?\d*")
 
@@ -24,7 +24,7 @@ def last_box(text: str) -> str | None:
     start = text.rfind("\\boxed{")
     if start < 0:
         start = text.rfind("\\fbox{")
-    return None if start < 0 else balanced(text, text.index("{", start))
+    return None if start < 0 else braced(text, text.index("{", start))
 
 
 def all_boxes(text: str) -> list[str]:
@@ -32,8 +32,8 @@ def all_boxes(text: str) -> list[str]:
     return re.findall(r"\\boxed\{([^}\n]*)\}", text)
 
 
-def balanced(text: str, start: int) -> str | None:
-    """Return the text between the brace at `start` and the matching one; None without one."""
+def braced(text: str, start: int) -> str | None:
+    """Return the text from the brace at `start` to its match; None without one."""
     depth = 0
     for index in range(start, len(text)):
         if text[index] == "{":

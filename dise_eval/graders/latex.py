@@ -1,4 +1,4 @@
-"""Normalizes LaTeX answers with the steps of the Hendrycks MATH grader, in the same order."""
+"""Normalizes LaTeX answers in the Hendrycks MATH grader's steps and order."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _REPLACED = (
 )
 
 
-def normalized(text: str) -> str:
-    """Return the normalized text. Raises ValueError for two units, or a root of nothing."""
+def normalize(text: str) -> str:
+    """Return normalized text. Raises ValueError for two units or an empty root."""
     for mark, plain in _REPLACED:
         text = text.replace(mark, plain)
     text = _without_units(text).replace("\\%", "").replace("\\%", "")
@@ -19,15 +19,15 @@ def normalized(text: str) -> str:
     if not text:
         return text
     text = f"0{text}" if text[0] == "." else text
-    left, *right = text.split("=")
-    if len(right) == 1 and len(left) <= 2:
-        text = right[0]
+    variable, *values = text.split("=")
+    if len(values) == 1 and len(variable) <= 2:
+        text = values[0]
     text = _fixed_fractions(_fixed_roots(text).replace(" ", ""))
     return _fixed_slash("\\frac{1}{2}" if text == "0.5" else text)
 
 
 def _without_units(text: str) -> str:
-    """Return the text without a unit, \\text{ ...}, on its right. Raises ValueError for two."""
+    """Return the text without its unit, \\text{ ...}. Raises ValueError for two."""
     parts = text.split("\\text{ ")
     if len(parts) > 2:
         raise ValueError("more than one unit")
@@ -35,22 +35,22 @@ def _without_units(text: str) -> str:
 
 
 def _fixed_roots(text: str) -> str:
-    """Return the text with braces added to \\sqrt3. Raises ValueError for a root of nothing."""
-    first, *rest = text.split("\\sqrt")
-    if not rest:
+    """Return the text with \\sqrt3 braced. Raises ValueError for an empty root."""
+    first, *parts = text.split("\\sqrt")
+    if not parts:
         return text
-    if any(not part for part in rest):
+    if any(not part for part in parts):
         raise ValueError("a root of nothing")
     return first + "".join(
-        "\\sqrt" + (part if part[0] == "{" else f"{{{part[0]}}}{part[1:]}") for part in rest
+        "\\sqrt" + (part if part[0] == "{" else f"{{{part[0]}}}{part[1:]}") for part in parts
     )
 
 
 def _fixed_fractions(text: str) -> str:
     """Return the text with braces added to \\frac12 and \\frac1{72}."""
-    first, *rest = text.split("\\frac")
+    first, *parts = text.split("\\frac")
     fixed = first
-    for part in rest:
+    for part in parts:
         fixed += "\\frac"
         if part and part[0] == "{":
             fixed += part

@@ -1,9 +1,9 @@
-"""MATH500: a LaTeX answer, compared as normalized text; if robust, also as mathematics."""
+"""MATH500: a LaTeX answer, compared as normalize text; if robust, also as mathematics."""
 
 from __future__ import annotations
 
-from dise_eval.graders.extract import MAX_TEXT, answer_marks, balanced, last_box
-from dise_eval.graders.latex import normalized
+from dise_eval.graders.extract import MAX_TEXT, answer_marks, braced, last_box
+from dise_eval.graders.latex import normalize
 from dise_eval.graders.symbolic import are_equal
 from dise_eval.graders.verdict import Grader, Mode, Verdict
 
@@ -26,12 +26,12 @@ class MathGrader(Grader):
         extracted = _d1_answer(text) if self._mode == "d1" else last_box(text) or answer_marks(text)
         if extracted is None:
             return Verdict(False, None, "no box and no answer marks")
-        shown = extracted[:200]
+        excerpt = extracted[:200]
         if _same(extracted, self._truth):
-            return Verdict(True, shown, f"the same text as {self._truth!r}")
+            return Verdict(True, excerpt, f"the same text as {self._truth!r}")
         if self._mode == "robust" and are_equal(extracted, self._truth):
-            return Verdict(True, shown, f"equal to {self._truth!r}")
-        return Verdict(False, shown, f"not {self._truth!r}")
+            return Verdict(True, excerpt, f"equal to {self._truth!r}")
+        return Verdict(False, excerpt, f"not {self._truth!r}")
 
 
 def _d1_answer(text: str) -> str | None:
@@ -46,12 +46,12 @@ def _d1_answer(text: str) -> str | None:
     if start < 0:
         return text or answer_marks(text)
     brace = text.find("{", start)
-    content = None if brace < 0 else balanced(text, brace)
+    content = None if brace < 0 else braced(text, brace)
     return content or answer_marks(text)
 
 
 def _same(answer: str, truth: str) -> bool:
     try:
-        return normalized(answer) == normalized(truth)
+        return normalize(answer) == normalize(truth)
     except ValueError:
         return answer == truth

@@ -50,7 +50,7 @@ def _d1_number(text: str) -> float | None:
 
 
 def _number_in(text: str, place: int) -> float | None:
-    """Return the number that the text is, else the one at that place among those in it."""
+    """Return the number that the text is, or the one at that place within it."""
     value, numbers = _float(text), NUMBER.findall(text)
     return float(numbers[place]) if value is None and numbers else value
 

@@ -1,4 +1,4 @@
-"""Whether math-verify finds two LaTeX answers equal, in a process that is killed if it is slow."""
+"""Whether math-verify finds LaTeX answers equal, in a process that may be killed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ START_SECONDS = 60.0
 MAX_BYTES = 4 * 2**30
 
 
-def are_equal(one: str, other: str) -> bool:
-    """Return whether they are equal; False if one is too long or unreadable, or after SECONDS."""
-    if max(len(one), len(other)) > MAX_LENGTH:
+def are_equal(answer: str, truth: str) -> bool:
+    """Return whether both are equal. False if one is unreadable or SECONDS pass."""
+    if max(len(answer), len(truth)) > MAX_LENGTH:
         return False
     try:
-        return _worker().apply_async(_verified, (one, other)).get(SECONDS)
+        return _worker().apply_async(_verified, (answer, truth)).get(SECONDS)
     except BaseException as error:  # a late answer must not become that to the next pair
         _worker().terminate()
         _worker.cache_clear()
@@ -46,14 +46,14 @@ def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
 
 
-def _verified(one: str, other: str) -> bool:
+def _verified(answer: str, truth: str) -> bool:
     """Return math-verify's verdict without its own time limit, which needs a process's main thread
     and cannot end a long multiplication.
     """
     from math_verify import parse, verify
 
     try:
-        answer, truth = (parse(f"\\boxed{{{text}}}", parsing_timeout=None) for text in (one, other))
-        return bool(verify(truth, answer, timeout_seconds=None))
+        parts = (parse(f"\\boxed{{{text}}}", parsing_timeout=None) for text in (truth, answer))
+        return bool(verify(*parts, timeout_seconds=None))
     except Exception:  # sympy raises of many kinds on what it cannot read
         return False

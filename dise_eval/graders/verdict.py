@@ -19,7 +19,7 @@ class VerdictRecord(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether an answer is right, what was extracted from it (None if nothing), and the reason."""
+    """Whether an answer is right, what was extracted (None: nothing), and why."""
 
     is_correct: bool
     extracted: str | None

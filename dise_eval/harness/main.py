@@ -60,9 +60,9 @@ def _fail(error: Exception) -> NoReturn:
     problem = input_error(error) if isinstance(error, ValidationError) else error
     # lm_eval raises these for a model, a task or an argument that it does not know.
     is_usage = isinstance(problem, (InputError, ValueError, KeyError))
-    known = isinstance(problem, DiseError)
-    told = str(problem) if known else f"{error_line(problem)} (--debug shows where)"
-    print(f"dise-lm-eval: {told}", file=sys.stderr)
+    is_ours = isinstance(problem, DiseError)
+    message = str(problem) if is_ours else f"{error_line(problem)} (--debug shows where)"
+    print(f"dise-lm-eval: {message}", file=sys.stderr)
     sys.exit(2 if is_usage else 1)
 
 
@@ -83,8 +83,8 @@ def with_batch_size(arguments: Sequence[str]) -> list[str]:
         options = vars(parser.parse_known_args(arguments)[0])
     except argparse.ArgumentError:
         return list(arguments)
-    named = {**_yaml(options.get("config")), **options}
-    if named.get("model") == "dise" and "batch_size" not in named:
+    settings = {**_yaml(options.get("config")), **options}
+    if settings.get("model") == "dise" and "batch_size" not in settings:
         return [*arguments, "--batch_size", "auto"]
     return list(arguments)
 

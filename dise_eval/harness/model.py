@@ -78,8 +78,11 @@ class DiseLM(LM):  # type: ignore[misc]
             settings["scorer_settings"] = of_scorer | {"num_samples": settings.pop("samples")}
         unknown = sorted(set(settings) - set(SamplingParams.model_fields))
         if unknown:
-            hint = did_you_mean(unknown[0], SamplingParams.model_fields)
-            raise InputError(f"there is no setting {unknown[0]!r}{hint}", unknown[0])
+            raise InputError(
+                f"there is no setting {unknown[0]!r}"
+                f"{did_you_mean(unknown[0], SamplingParams.model_fields)}",
+                unknown[0],
+            )
         self._settings = {"logprobs": None, **settings}
         sampling = self._sampling({})
         self._seed = sampling.seed
@@ -100,8 +103,11 @@ class DiseLM(LM):  # type: ignore[misc]
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
         if not self._tokenizer.has_chat_template:
-            problem = f"model {self._llm.predictor.info.name!r} has no chat template"
-            raise InputError(f"{problem}; leave out --apply_chat_template", "chat")
+            raise InputError(
+                f"Model {self._llm.predictor.info.name!r} has no chat template: leave out "
+                "--apply_chat_template.",
+                "chat",
+            )
         return self._tokenizer.chat_text(chat_history, add_generation_prompt)
 
     def loglikelihood(
@@ -141,8 +147,10 @@ class DiseLM(LM):  # type: ignore[misc]
             answer = yield from self._llm.planner.score("", text, self._scoring, False)
             score = answer.outputs[0].score
             if score.log_likelihood is None:
-                problem = f"scorer {self._scoring.scorer!r} is not a log-likelihood"
-                raise InputError(f"{problem}; take scorer=mc,selector=response")
+                raise InputError(
+                    f"The scores of {self._scoring.scorer!r} are no log-likelihoods: take "
+                    "scorer=mc,selector=response."
+                )
             return score.log_likelihood
 
         return self._run("loglikelihood_rolling", requests, plan_of, disable_tqdm)
@@ -166,15 +174,14 @@ class DiseLM(LM):  # type: ignore[misc]
         return self._run("generate_until", requests, plan_of, disable_tqdm)
 
     def get_model_info(self) -> dict[str, int | None]:
-        """Return what the harness records: the seed that repeats the answers, if one is known."""
+        """Return what the harness records: the seed that repeats answers, if known."""
         return {"dise_seed": self._seed}
 
     def _known_seed(self) -> int:
         """Return the seed; if none was given, draw one once and log it."""
         if self._seed is None:
             self._seed = drawn_seed()
-            text = "seed %d was drawn; seed=%d in --model_args repeats the answers"
-            log.info(text, self._seed, self._seed)
+            log.info("seed=%d was drawn; in --model_args it repeats the answers", self._seed)
         return self._seed
 
     def _judged(self, prompt: list[int], response: list[int]) -> Plan[tuple[float, bool]]:
@@ -210,7 +217,7 @@ class DiseLM(LM):  # type: ignore[misc]
         plan_of: Callable[..., Plan[T]],
         is_silent: bool,
     ) -> list[T]:
-        """Return the results in order; each goes into the harness's cache once it is ready."""
+        """Return the results in order; each enters the harness's cache when ready."""
         values: dict[int, T] = {}
         plans = (plan_of(*request.args) for request in requests)
         with tqdm(
@@ -223,26 +230,28 @@ class DiseLM(LM):  # type: ignore[misc]
         return [values[index] for index in range(len(requests))]
 
     def _pair(self, context: str, continuation: str) -> tuple[Ids, Ids]:
-        """Return the ids of both; white space at the context's end goes to the continuation."""
+        """Return the ids of both. White space between them goes to the continuation."""
         stem = context.rstrip()
         prompt = self._tokenizer.encode(stem)
-        whole = self._tokenizer.encode(stem + context[len(stem) :] + continuation)
-        return prompt, whole[len(prompt) :]
+        ids = self._tokenizer.encode(stem + context[len(stem) :] + continuation)
+        return prompt, ids[len(prompt) :]
 
     def _fitting(self, prompt: Ids, num_more: int) -> list[int]:
-        """Return the prompt's ids, cut at the start to leave room for `num_more` tokens."""
+        """Return the prompt's ids, cut at the start to leave room for num_more."""
         max_length = self._llm.predictor.info.max_length
         limit = max_length - num_more
         if limit < 0:
             raise TooLongError(f"{num_more} tokens are more than the model's limit of {max_length}")
         if len(prompt) > limit:
-            text = "a context of %d tokens is cut to its last %d, which leave room for %d more"
-            log.warning(text, len(prompt), limit, num_more)
-        kept: list[int] = prompt[max(0, len(prompt) - limit) :].tolist()
-        return kept
+            log.warning(
+                "a context of %d tokens is cut to its last %d, which leave room for %d more",
+                *(len(prompt), limit, num_more),
+            )
+        ids: list[int] = prompt[max(0, len(prompt) - limit) :].tolist()
+        return ids
 
     def _sampling(self, task: Mapping[str, Any]) -> SamplingParams:
-        """Return the params of an answer; the task's settings take precedence over the model's."""
+        """Return the params of an answer. The task's settings precede the model's."""
         stops = task.get("until") or ()
         stops = [stops] if isinstance(stops, str) else stops
         settings = {**self._settings, "stop": tuple(filter(None, stops))}
@@ -257,11 +266,12 @@ class DiseLM(LM):  # type: ignore[misc]
 
 
 def _in_our_names(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings in our names. Raises InputError if both names of one are given."""
+    """Return the settings in our names. Raises InputError for one given twice."""
     for theirs, ours in LLADA_NAMES.items():
         if theirs in settings and ours in settings:
-            problem = f"{theirs} and {ours} are two names of one setting; give one of them"
-            raise InputError(problem, theirs)
+            raise InputError(
+                f"{theirs} and {ours} are two names of one setting: give one of them.", theirs
+            )
     return {LLADA_NAMES.get(name, name): value for name, value in settings.items()}
 
 
@@ -274,8 +284,9 @@ def _engine_options(
         options["device"] = "auto"
     if batch_size is not None and not str(batch_size).startswith("auto"):
         if not str(batch_size).isdecimal() or int(batch_size) == 0:
-            problem = f"batch_size={batch_size!r}: it is a number from 1 on, or auto"
-            raise InputError(problem, "batch_size")
+            raise InputError(
+                f"batch_size is a number from 1 on, or auto, not {batch_size!r}.", "batch_size"
+            )
         options["max_num_seqs"] = int(batch_size)
     names = settings.keys() & installed_catalog().option_names()
     return options | {name: settings[name] for name in names}

@@ -94,12 +94,12 @@ class SampleStats(Ours):
     def of(self, batch: StatBatch) -> Stats:
         answers = batch.model.samples(batch.texts, self.count, batch.max_new_tokens)
         tokens = [[_tokens(output) for output in answer.outputs] for answer in answers]
-        logprobs = [[one for _, one in samples] for samples in tokens]
+        logprobs = [[values for _, values in samples] for samples in tokens]
         return {
             "sample_texts": [[output.text for output in answer.outputs] for answer in answers],
             "sample_tokens": [[ids for ids, _ in samples] for samples in tokens],
             "sample_log_likelihoods": logprobs,
-            "sample_log_probs": [[sum(one) for one in samples] for samples in logprobs],
+            "sample_log_probs": [[sum(values) for values in samples] for samples in logprobs],
         }
 
 
@@ -126,14 +126,14 @@ def load_stat_calculator(
     config: Mapping[str, Any],
     environment: object,  # noqa: ARG001
 ) -> StatCalculator:
-    """Return the calculator that a container describes, as lm-polygraph's factory asks for it."""
+    """Return the calculator of a container's config, for lm-polygraph's factory."""
     if config["obj"] == SampleStats.__name__:
         return SampleStats(config["count"])
     return next(calculator for calculator in BUILT_ALIKE if calculator.__name__ == config["obj"])()
 
 
-def counted(output: CompletionOutput) -> list[int]:
-    """Return the indices of the tokens that count: those of the text, and the first end token."""
+def counting(output: CompletionOutput) -> list[int]:
+    """Return the indices of the text's tokens and of the first end token."""
     ends = [index for index, token in enumerate(output.tokens) if token.is_end]
     return sorted(set(range(len(output.tokens))) - set(ends[1:]))
 
@@ -142,13 +142,13 @@ def distributions(answer: RequestOutput) -> Plan[LogProbs]:
     """Return a plan of the log-probabilities [tokens, vocabulary]: one forward pass."""
     output, prompt = answer.outputs[0], answer.prompt_token_ids
     ids = np.array([*prompt, *output.token_ids], np.int64)
-    positions = np.array(counted(output), np.int64) + len(prompt)
+    positions = np.array(counting(output), np.int64) + len(prompt)
     [reading] = yield [Read(ids, positions, Distribution())]
     return reading.logprobs
 
 
 def _tokens(output: CompletionOutput) -> tuple[list[int], list[float]]:
-    tokens = [output.tokens[index] for index in counted(output)]
+    tokens = [output.tokens[index] for index in counting(output)]
     return [token.id for token in tokens], [float(token.logprob or 0) for token in tokens]
 
 

@@ -27,13 +27,13 @@ class DiseEstimator(Estimator):  # type: ignore[misc]
         loaded.
         """
         super().__init__(["dise_answers"], "sequence")
-        asked = params or ScoringParams.of(model.params)
+        scoring = params or ScoringParams.of(model.params)
         catalog = model.llm.catalog
-        scorer = catalog.scorer(asked.scorer, asked.scorer_settings)
-        model.llm.planner.resolver.check_scorer(asked.scorer, scorer)
-        name = asked.selector or scorer.default_selector
-        self._params = asked.model_copy(update={"selector": name})
-        self._contender = Contender(asked.scorer, scorer, catalog.selector(name))
+        scorer = catalog.scorer(scoring.scorer, scoring.scorer_settings)
+        model.llm.planner.resolver.check_scorer(scoring.scorer, scorer)
+        name = scoring.selector or scorer.default_selector
+        self._params = scoring.model_copy(update={"selector": name})
+        self._contender = Contender(scoring.scorer, scorer, catalog.selector(name))
         self._model = model
 
     def __str__(self) -> str:
@@ -42,11 +42,11 @@ class DiseEstimator(Estimator):  # type: ignore[misc]
         return ":".join(filter(None, [self._params.scorer, self._params.selector, pairs]))
 
     def __call__(self, stats: Fields) -> Floats:
-        """Return the uncertainty of each answer of a batch, float64 [answers], in nats."""
-        asked = zip(stats["input_texts"], stats["dise_answers"], strict=True)
+        """Return the answers' uncertainty, float64 [answers], in nats."""
+        pairs = zip(stats["input_texts"], stats["dise_answers"], strict=True)
         plans = [
             self._scored(text if isinstance(text, str) else answer.prompt_token_ids, answer)
-            for text, answer in asked
+            for text, answer in pairs
         ]
         return -np.array([score.value for score, _ in self._model.llm.do(Job(plans, results))])
 

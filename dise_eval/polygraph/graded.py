@@ -27,7 +27,7 @@ class Graded(GenerationMetric):  # type: ignore[misc]
         return self._name
 
     def __call__(self, stats: Fields, target_texts: Sequence[str]) -> Floats:  # noqa: ARG002
-        """Return the verdicts, float64 [n]. Raises InputError for an input that is no prompt."""
+        """Return verdicts, float64 [n]. Raises InputError for an unknown prompt."""
         answers = zip(stats["input_texts"], stats["greedy_texts"], strict=True)
         return np.array([self._verdict(prompt, text) for prompt, text in answers])
 

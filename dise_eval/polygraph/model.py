@@ -39,17 +39,17 @@ class DiseModel(BlackboxModel):  # type: ignore[misc]
         super().__init__(model_path=llm.predictor.info.name)
         self.llm, self.chat = llm, chat
         self.params = params or SamplingParams()
-        self.sampling = sampling or changed(self.params, temperature=1.0)
+        self.sampling = sampling or change(self.params, temperature=1.0)
 
     def answers(self, inputs: Sequence[Input], max_new_tokens: int) -> list[RequestOutput]:
-        """Return the answer to each input, with the log-probability of each of its tokens."""
-        params = changed(self.params, logprobs=self.params.logprobs or 0)
-        return self._answered(inputs, limited(params, max_new_tokens))
+        """Return each input's answer, with its tokens' log-probabilities."""
+        params = change(self.params, logprobs=self.params.logprobs or 0)
+        return self._answered(inputs, limit_length(params, max_new_tokens))
 
     def samples(self, inputs: Sequence[Input], count: int, limit: int) -> list[RequestOutput]:
         """Return `count` answers to each input; limit: the manager's max_new_tokens."""
-        params = several(self.sampling, count, logprobs=self.sampling.logprobs or 0)
-        return self._answered(inputs, limited(params, limit))
+        params = ask_several(self.sampling, count, logprobs=self.sampling.logprobs or 0)
+        return self._answered(inputs, limit_length(params, limit))
 
     def generate_texts(
         self, input_texts: Sequence[Input], **args: object
@@ -60,14 +60,14 @@ class DiseModel(BlackboxModel):  # type: ignore[misc]
         max_new_tokens, temperature and top_p take precedence over the params. Arguments that
         lm-polygraph's own black boxes ignore are ignored; others raise InputError.
         """
-        asked = self._validate_args(args)
-        count = asked.pop("n", 1)
-        if unknown := sorted(set(asked) - {"max_tokens", "temperature", "top_p"}):
+        arguments = self._validate_args(args)
+        count = arguments.pop("n", 1)
+        if unknown := sorted(set(arguments) - {"max_tokens", "temperature", "top_p"}):
             raise InputError(f"this model has no generation argument {unknown[0]!r}", unknown[0])
         if count == 1:
-            answers = self._answered(input_texts, changed(self.params, **asked))
+            answers = self._answered(input_texts, change(self.params, **arguments))
             return [answer.outputs[0].text for answer in answers]
-        answers = self._answered(input_texts, several(self.sampling, count, **asked))
+        answers = self._answered(input_texts, ask_several(self.sampling, count, **arguments))
         return [[output.text for output in answer.outputs] for answer in answers]
 
     def generate(self, **_: object) -> None:
@@ -79,21 +79,21 @@ class DiseModel(BlackboxModel):  # type: ignore[misc]
     __call__ = generate
 
     def _answered(self, inputs: Sequence[Input], params: SamplingParams) -> list[RequestOutput]:
-        plans = [request(self.llm.planner, one, params, self.chat) for one in inputs]
+        plans = [request(self.llm.planner, text, params, self.chat) for text in inputs]
         return self.llm.do(Job(plans, results))
 
 
-def changed(params: SamplingParams, **fields: object) -> SamplingParams:
-    """Return the params with some fields replaced. Raises InputError if they do not fit."""
+def change(params: SamplingParams, **fields: object) -> SamplingParams:
+    """Return changed params. Raises InputError if the fields do not fit."""
     return SamplingParams(**{**params.model_dump(exclude_unset=True), **fields})
 
 
-def several(params: SamplingParams, count: int, **fields: object) -> SamplingParams:
+def ask_several(params: SamplingParams, count: int, **fields: object) -> SamplingParams:
     """Return the params of `count` answers to each input."""
-    return changed(params, n=count, best_of=None, stop_at=None, **fields)
+    return change(params, n=count, best_of=None, stop_at=None, **fields)
 
 
-def limited(params: SamplingParams, max_new_tokens: int) -> SamplingParams:
+def limit_length(params: SamplingParams, max_new_tokens: int) -> SamplingParams:
     """Return the params with that max_tokens unless they set one."""
     is_set = "max_tokens" in params.model_fields_set
-    return params if is_set else changed(params, max_tokens=max_new_tokens)
+    return params if is_set else change(params, max_tokens=max_new_tokens)

@@ -9,7 +9,7 @@ import numpy as np
 
 from dise_core.params.requests import SamplingParams
 from dise_core.writing.waves import waves
-from dise_eval.calibration.fitting import calibrated
+from dise_eval.calibration.fitting import calibrate_scores
 from dise_eval.calibration.guarantee import Counts
 from dise_eval.experiments.experiments import Likelihood, Sampled
 from dise_eval.experiments.records import (
@@ -21,7 +21,8 @@ from dise_eval.experiments.records import (
     rights_of,
     scores_of,
 )
-from dise_eval.reports.page import Forest, Report
+from dise_eval.reports.forest import Forest
+from dise_eval.reports.page import Report
 from dise_eval.reports.paper import PAPER, paper_figure
 from dise_eval.reports.table import Cell, FigureTable
 from dise_eval.reports.uncertainty import base_rate
@@ -41,7 +42,7 @@ def best_of_n(experiment: Sampled, records: Sequence[SampledRecord]) -> Report:
         label: paper_figure("best_of_5", dataset, f"{label} at {experiment.params.max_tokens}")
         for label in labels
     }
-    figures = chosen(records, labels, papers)
+    figures = choice_figures(records, labels, papers)
     guide = float(rights_of(records).mean())
     title = "share of questions solved"
     forest = Forest("best_of_n", figures, "accuracy", title, guide, "an answer at random")
@@ -53,7 +54,7 @@ def best_of_n(experiment: Sampled, records: Sequence[SampledRecord]) -> Report:
     return Report(f"Best of {experiment.params.n}", figures, [forest], more)
 
 
-def chosen(
+def choice_figures(
     records: Sequence[SampledRecord],
     labels: Sequence[str],
     papers: Mapping[str, float | None] | None = None,
@@ -79,7 +80,7 @@ def chosen(
             "accuracy": resampling.mean(values),
             "score_nfe": passes.get(name, 0.0),
             PAPER: (papers or {}).get(name),
-            **{f"above {other}": resampling.mean(values - ways[other], True) for other in BESIDE},
+            **{f"above {base}": resampling.mean(values - ways[base], True) for base in BESIDE},
         }
         for name, values in ways.items()
     ]
@@ -96,7 +97,7 @@ def adaptive(records: Sequence[SampledRecord], labels: Sequence[str]) -> FigureT
     rows: list[dict[str, Cell]] = []
     for label in labels if len(records) > 1 else ():
         scores, rights = scores_of(records, label), rights_of(records)
-        probable = calibrated(scores, rights)
+        probable = calibrate_scores(scores, rights)
         best = _best_of_first(scores, rights, np.full(len(scores), scores.shape[1]))
         for stop in STOPS:
             drawn = _drawn(probable, stop)
@@ -138,7 +139,7 @@ def likelihood(experiment: Likelihood, records: Sequence[RankedRecord]) -> Repor
 
 
 def _passes(records: Sequence[SampledRecord]) -> FigureTable:
-    """Return the mean NFE of one answer and of all; nothing for old records, which hold none."""
+    """Return the mean NFE of one answer and of all; empty for old records."""
     counts = [record["nfe"] for record in records if "nfe" in record]
     rows: list[dict[str, Cell]] = [
         {"answers": name, "nfe": float(np.mean([count[name] for count in counts]))}
@@ -148,10 +149,10 @@ def _passes(records: Sequence[SampledRecord]) -> FigureTable:
 
 
 def _drawn(probable: Scores, stop: float) -> Counts:
-    """Return how many answers stop_at draws for each question, int64 [Q]. probable: [Q, A]."""
-    most = probable.shape[1]
-    drawn = np.full(len(probable), most)
-    ends = [wave.stop for wave in waves(SamplingParams(best_of=most, stop_at=stop))]
+    """Return the answers that stop_at draws, int64 [Q]. probable: [Q, A]."""
+    num_answers = probable.shape[1]
+    drawn = np.full(len(probable), num_answers)
+    ends = [wave.stop for wave in waves(SamplingParams(best_of=num_answers, stop_at=stop))]
     for end in reversed(ends):
         drawn[probable[:, :end].max(axis=1) >= stop] = end
     return drawn
@@ -159,8 +160,8 @@ def _drawn(probable: Scores, stop: float) -> Counts:
 
 def _best_of_first(scores: Scores, rights: Rights, drawn: Counts) -> Scores:
     """Return whether the best of each question's first answers is right, float64 [Q]."""
-    seen = np.arange(scores.shape[1]) < drawn[:, None]
-    best = np.where(seen, scores, -np.inf).argmax(axis=1)
+    is_drawn = np.arange(scores.shape[1]) < drawn[:, None]
+    best = np.where(is_drawn, scores, -np.inf).argmax(axis=1)
     is_solved: Scores = rights[np.arange(len(rights)), best].astype(float)
     return is_solved
 
@@ -177,6 +178,6 @@ def _majority(record: SampledRecord) -> float:
     answers = [answer for answer in record["answers"] if answer["extracted"] is not None]
     votes = Counter(answer["extracted"] for answer in answers)
     first = {answer["extracted"]: answer["is_correct"] for answer in reversed(answers)}
-    most = max(votes.values(), default=0)
-    winners = [first[extracted] for extracted, count in votes.items() if count == most]
+    maximum = max(votes.values(), default=0)
+    winners = [first[extracted] for extracted, count in votes.items() if count == maximum]
     return float(np.mean(winners)) if winners else 0.0

@@ -1,4 +1,4 @@
-"""Writes an experiment's report: results.json, report.md with its tables, and the plots."""
+"""Writes an experiment's results.json, its report.md with tables, and its plots."""
 
 from __future__ import annotations
 
@@ -11,24 +11,10 @@ from dise_eval.datasets.countdown import PUBLIC_PROBLEMS
 from dise_eval.experiments.experiments import Experiment
 from dise_eval.experiments.records import RecordT
 from dise_eval.experiments.run import command_line, key_of
-from dise_eval.reports.forest import forest
+from dise_eval.reports.forest import Forest, draw
 from dise_eval.reports.table import FigureTable
 
 PUBLIC = {"countdown_cd3_test.jsonl sha256 9916f614621e26fb": PUBLIC_PROBLEMS}
-
-
-@dataclass(frozen=True, slots=True)
-class Forest:
-    """A plot of one column of a table. name: of its file; title: of the column in words. guide:
-    what to compare with, and its name.
-    """
-
-    name: str
-    table: FigureTable
-    column: str
-    title: str
-    guide: float | None = None
-    guide_name: str = "chance"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +51,7 @@ def write(output: Path, experiment: Experiment[RecordT], report: Report) -> None
     )
     forests = [plot for plot in report.forests if plot.table.has(plot.column)]
     for plot in forests:
-        path, guide = output / f"{plot.name}.png", (plot.guide, plot.guide_name)
-        forest(plot.table, plot.column, plot.title, path, *guide)
+        draw(plot, output)
     paragraphs = [
         f"# {report.title}",
         facts,

@@ -8,7 +8,8 @@ import numpy as np
 
 from dise_eval.analysis.probes import PAIRS, Coherence, Distances, Ranks
 from dise_eval.experiments.records import CoherenceRecord, DistancesRecord, RanksRecord
-from dise_eval.reports.page import Forest, Report
+from dise_eval.reports.forest import Forest
+from dise_eval.reports.page import Report
 from dise_eval.reports.paper import PAPER, paper_figure
 from dise_eval.reports.table import Cell, FigureTable
 from dise_eval.statistics import resampling
@@ -17,11 +18,11 @@ from dise_eval.statistics.metrics import Scores
 FIRST = {"first": 1, "top_5": 5, "top_10": 10}
 
 NAMES = tuple("-".join(pair) for pair in PAIRS)
-"""The pairs of inputs whose predictions are compared; the first is what the others are beside."""
+"""Pairs of inputs whose predictions are compared; others are beside the first."""
 
 
 def ranks(_: Ranks, records: Sequence[RanksRecord]) -> Report:
-    """Return the report of how high the true token ranks where the input is a random one."""
+    """Return the report of the true token's rank where a random one stands."""
     trials = [np.array(record["ranks"]) for record in records if record["ranks"]]
     rows: list[dict[str, Cell]] = [
         {
@@ -65,7 +66,7 @@ def distances(_: Distances, records: Sequence[DistancesRecord]) -> Report:
 
 
 def coherence(_: Coherence, records: Sequence[CoherenceRecord]) -> Report:
-    """Return the report of how much DiSE falls when tokens are replaced by random ones."""
+    """Return the report of DiSE's fall when tokens are replaced by random ones."""
     texts = [record["scores"] for record in records if record["scores"]]
     rows: list[dict[str, Cell]] = []
     for name in texts[0]:

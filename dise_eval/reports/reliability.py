@@ -1,4 +1,4 @@
-"""The picture of a calibration: its reliability, and risk and coverage with the threshold."""
+"""The picture of a calibration: reliability, risk, coverage and threshold."""
 
 from __future__ import annotations
 
@@ -32,38 +32,36 @@ def bins(probabilities: Scores, labels: Labels, num_bins: int = NUM_BINS) -> lis
     The intervals are Clopper and Pearson's, where all answers to one question count as one: they
     depend on each other, so that more of them need not tell more.
     """
-    which = equal_mass_bins(probabilities, num_bins)
-    chosen = [which == number for number in np.unique(which)]
-    return [_bin(probabilities[here], labels.of(here)) for here in chosen]
+    numbers = equal_mass_bins(probabilities, num_bins)
+    members = [numbers == number for number in np.unique(numbers)]
+    return [_bin(probabilities[here], labels.of(here)) for here in members]
 
 
 def _bin(probabilities: Scores, labels: Labels) -> Bin:
     from scipy.stats import beta
 
     share, trials = float(labels.is_right.mean()), labels.num_questions
-    right, wrong = share * trials, (1 - share) * trials
-    low = float(beta.ppf(0.025, right, wrong + 1)) if right > 0 else 0.0
-    high = float(beta.ppf(0.975, right + 1, wrong)) if wrong > 0 else 1.0
+    num_right, num_wrong = share * trials, (1 - share) * trials
+    low = float(beta.ppf(0.025, num_right, num_wrong + 1)) if num_right > 0 else 0.0
+    high = float(beta.ppf(0.975, num_right + 1, num_wrong)) if num_wrong > 0 else 1.0
     return Bin(float(probabilities.mean()), share, low, high, len(labels))
 
 
 def picture(probabilities: Scores, labels: Labels, search: Search | None, path: Path) -> None:
-    """Draw the reliability of held-out probabilities, [n], and the scores' risk and coverage, with
-    what was tried for a threshold.
-    """
+    """Draw held-out reliability, and risk and coverage with the thresholds tried."""
     figure = Figure(figsize=(10, 5.2), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    _draw_bins(left, probabilities, labels)
+    bins_axes, risk_axes = figure.subplots(1, 2)
+    _draw_bins(bins_axes, probabilities, labels)
     risks = risk_coverage(labels.scores, labels.is_right)
     label = "wrong, of the surest labels"
-    right.plot(np.arange(1, len(risks) + 1) / len(risks), risks, color=OURS, label=label)
+    risk_axes.plot(np.arange(1, len(risks) + 1) / len(risks), risks, color=OURS, label=label)
     highest = float(risks.max())
     if search is not None and search.best is not None:
-        _draw_search(right, search, search.best)
+        _draw_search(risk_axes, search, search.best)
         highest = max(highest, 2 * search.promise.max_risk)
-    right.set(xlabel="share of answers kept, the surest first", ylabel="share of them wrong")
-    right.set(xlim=(0, 1), ylim=(0, min(1.0, 1.1 * highest) or 1.0), title="risk and coverage")
-    for axes in (left, right):
+    risk_axes.set(xlabel="share of answers kept, the surest first", ylabel="share of them wrong")
+    risk_axes.set(xlim=(0, 1), ylim=(0, min(1.0, 1.1 * highest) or 1.0), title="risk and coverage")
+    for axes in (bins_axes, risk_axes):
         axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13), frameon=False)
     save(figure, path)
 
@@ -75,15 +73,15 @@ def _draw_search(axes: Axes, search: Search, best: RankTrial) -> None:
     promise, total = search.promise, search.ranks.num_labels
     promised = f"promised: at most {promise.max_risk:.1%}"
     axes.axhline(promise.max_risk, color=BASELINE, linestyle="--", linewidth=1, label=promised)
-    kept = best.num_kept / total
+    coverage = best.num_kept / total
     score = search.ranks.thresholds[best.rank - 1]
-    told = f"threshold: score {score:.4g}, keeps {kept:.1%}"
-    axes.axvline(kept, color=BASELINE, linewidth=1, label=told)
-    for passes, marker, what in ((True, "^", "passes"), (False, "x", "fails")):
+    threshold = f"threshold: score {score:.4g}, keeps {coverage:.1%}"
+    axes.axvline(coverage, color=BASELINE, linewidth=1, label=threshold)
+    for passes, marker, verdict in ((True, "^", "passes"), (False, "x", "fails")):
         tried = [trial for trial in search.trials if trial.passes is passes]
         shares = [trial.num_kept / total for trial in tried]
         bounds = [trial.bound for trial in tried]
-        name = f"most that may be wrong, where tried: {what}"
+        name = f"most that may be wrong, where tried: {verdict}"
         if tried:
             axes.plot(shares, bounds, marker, color="black", markersize=5, label=name)
 

@@ -21,7 +21,7 @@ HEADS = {
 
 @dataclass(frozen=True, slots=True)
 class FigureTable:
-    """Rows of figures by the names of their columns. index: the columns whose texts name a row."""
+    """Rows of figures by column. index: the columns whose texts name a row."""
 
     index: tuple[str, ...]
     rows: Sequence[Mapping[str, Cell]]
@@ -36,7 +36,7 @@ class FigureTable:
         return any(_is_defined(row.get(column)) for row in self.rows)
 
     def to_dict(self) -> dict[str, JsonValue]:
-        """Return the figures by the values of the index, one level for each of its columns."""
+        """Return the figures as a tree with a level for each column of the index."""
         tree: dict[str, JsonValue] = {}
         for row in self.rows:
             place = tree
@@ -48,15 +48,15 @@ class FigureTable:
         return tree
 
     def markdown(self, columns: Sequence[str] = ()) -> str:
-        """Return the table with these columns; without any, with those that have a figure."""
-        named = columns or dict.fromkeys(name for row in self.rows for name in row)
-        figures = [name for name in named if name not in self.index and self.has(name)]
-        shown = [*self.index, *figures]
+        """Return the table with these columns, or with all that have a figure."""
+        names = columns or dict.fromkeys(name for row in self.rows for name in row)
+        figures = [name for name in names if name not in self.index and self.has(name)]
+        heads = [*self.index, *figures]
         marks = ["---"] * len(self.index) + ["---:"] * len(figures)
         lines = [
-            [_head(name) for name in shown],
+            [_head(name) for name in heads],
             marks,
-            *([text(row.get(name)) for name in shown] for row in self.rows),
+            *([text(row.get(name)) for name in heads] for row in self.rows),
         ]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

@@ -1,4 +1,4 @@
-"""How well scores tell right answers from wrong ones: of answers that were drawn, or given."""
+"""How well scores tell right from wrong answers, drawn or given."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from dise_core.records import json_number
-from dise_eval.calibration.fitting import calibrated
+from dise_eval.calibration.fitting import calibrate_scores
 from dise_eval.experiments.experiments import GivenAnswers, Sampled
 from dise_eval.experiments.records import (
     LENGTH,
@@ -23,7 +23,8 @@ from dise_eval.experiments.records import (
     scores_of,
 )
 from dise_eval.graders.verdict import VerdictRecord
-from dise_eval.reports.page import Forest, Report
+from dise_eval.reports.forest import Forest
+from dise_eval.reports.page import Report
 from dise_eval.reports.paper import PAPER, paper_figure
 from dise_eval.reports.table import Cell, FigureTable, text
 from dise_eval.statistics import metrics, resampling
@@ -66,27 +67,14 @@ def uncertainty(experiment: Sampled, records: Sequence[SampledRecord]) -> Report
     ]
     figures = FigureTable(("scorer",), rows)
     by_turn = zip(*(record["answers"] for record in records), strict=True)
-    if told := one_kind([*itertools.chain.from_iterable(by_turn)]):
-        return Report("Uncertainty", figures, [], {"answers": base_rate(records)}, (), told)
+    if sentence := one_kind([*itertools.chain.from_iterable(by_turn)]):
+        return Report("Uncertainty", figures, [], {"answers": base_rate(records)}, (), sentence)
     compared = differences(records, labels, references_of(passes))
-    return Report(
-        "Uncertainty",
-        figures,
-        [
-            *(Forest(name, figures, name, title, CHANCE) for name, title in AREAS.items()),
-            Forest(
-                "differences",
-                compared,
-                "auroc_pooled",
-                "difference of ROC-AUC over all answers",
-                0,
-                "no difference",
-            ),
-        ],
-        {"answers": base_rate(records), "compared": compared},
-        SHOWN,
-        winner(records, labels),
-    )
+    forests = [Forest(name, figures, name, title, CHANCE) for name, title in AREAS.items()]
+    title = "difference of ROC-AUC over all answers"
+    forests.append(Forest("differences", compared, "auroc_pooled", title, 0, "no difference"))
+    more = {"answers": base_rate(records), "compared": compared}
+    return Report("Uncertainty", figures, forests, more, SHOWN, winner(records, labels))
 
 
 def one_kind(answers: Sequence[VerdictRecord]) -> str:
@@ -96,30 +84,31 @@ def one_kind(answers: Sequence[VerdictRecord]) -> str:
     num_right = sum(answer["is_correct"] for answer in answers)
     if 0 < num_right < len(answers):
         return ""
-    taken = [(answer["extracted"], answer["reason"]) for answer in answers[:NUM_SHOWN]]
-    shown = ", ".join(f"{'nothing' if of is None else f'`{of}`'} ({why})" for of, why in taken)
+    first = [(answer["extracted"], answer["reason"]) for answer in answers[:NUM_SHOWN]]
+    listing = ", ".join(f"{'nothing' if of is None else f'`{of}`'} ({why})" for of, why in first)
     kind, advice = (
         ("wrong", "ask harder questions")
         if num_right
         else ("right", "see whether --grader reads these answers as you do")
     )
     return (
-        f"{num_right} of {len(answers)} answers are right; the first {len(taken)} extractions: "
-        f"{shown}. Without a {kind} answer there is nothing to tell apart and no ROC-AUC: {advice}."
+        f"{num_right} of {len(answers)} answers are right; the first {len(first)} extractions: "
+        f"{listing}. Without a {kind} answer there is nothing to tell apart and no ROC-AUC: "
+        f"{advice}."
     )
 
 
 def winner(records: Sequence[SampledRecord], labels: Sequence[str]) -> str:
-    """Return a sentence on the highest pooled ROC-AUC, beside the second and the best of DiSE's."""
+    """Return a sentence on the best pooled ROC-AUC, the next, and DiSE's best."""
     areas = {label: _resampled(records, label, COMPARED[:1])["auroc_pooled"] for label in labels}
-    first, *others = sorted(labels, key=lambda label: -areas[label].value)
-    told = f"`{first}` has the highest pooled ROC-AUC on these labels, {areas[first].value:.3f}"
-    of_dise = [other for other in others if other.partition(":")[0] == "dise"]
-    for other in dict.fromkeys([*others[:1], *of_dise[:1]]):
-        beside = areas[first].minus(areas[other]).estimate
-        told += f"; beside `{other}` {text(beside)}"
-        told += "" if beside.low > 0 else ", no difference seen"
-    return f"{told}."
+    first, *lower = sorted(labels, key=lambda label: -areas[label].value)
+    sentence = f"`{first}` has the highest pooled ROC-AUC on these labels, {areas[first].value:.3f}"
+    of_dise = [rival for rival in lower if rival.partition(":")[0] == "dise"]
+    for rival in dict.fromkeys([*lower[:1], *of_dise[:1]]):
+        beside = areas[first].minus(areas[rival]).estimate
+        sentence += f"; beside `{rival}` {text(beside)}"
+        sentence += "" if beside.low > 0 else ", no difference seen"
+    return f"{sentence}."
 
 
 def correctness(experiment: Sampled, records: Sequence[SampledRecord]) -> Report:
@@ -137,7 +126,7 @@ def correctness(experiment: Sampled, records: Sequence[SampledRecord]) -> Report
 
 
 def selectors(experiment: Sampled, records: Sequence[SampledRecord]) -> Report:
-    """Return the report of how well DiSE tells right answers from wrong ones with each selector."""
+    """Return the report of how well DiSE tells right from wrong by each selector."""
     report, labels = uncertainty(experiment, records), experiment.contenders.labels
     title = "Which positions to score"
     if not report.forests:
@@ -153,7 +142,7 @@ def selectors(experiment: Sampled, records: Sequence[SampledRecord]) -> Report:
 
 
 def given(experiment: GivenAnswers, records: Sequence[GivenRecord]) -> Report:
-    """Return the report of each score by group, and of differences from the dearest baseline."""
+    """Return each score's report by group, beside the dearest baseline."""
     labels = experiment.contenders.labels
     passes = mean_nfe(record["scores"] for record in records)
     reference, rows = references_of(passes)[0], list[dict[str, Cell]]()
@@ -206,7 +195,7 @@ def differences(
     for reference, label in itertools.product(references, labels):
         if label != reference:
             beside = figures[reference]
-            minus = {name: one.minus(beside[name]) for name, one in figures[label].items()}
+            minus = {name: figure.minus(beside[name]) for name, figure in figures[label].items()}
             rows.append({"minus": reference, "scorer": label, **_estimates(minus)})
     return FigureTable(("minus", "scorer"), rows)
 
@@ -215,7 +204,7 @@ def _resampled(
     records: Sequence[SampledRecord], label: str, names: Iterable[str]
 ) -> dict[str, Resampled]:
     scores, rights = scores_of(records, label), rights_of(records)
-    return {name: resampling.resampled(name, scores, rights) for name in names}
+    return {name: resampling.resample(name, scores, rights) for name in names}
 
 
 def _estimates(figures: Mapping[str, Resampled]) -> dict[str, Cell]:
@@ -223,14 +212,14 @@ def _estimates(figures: Mapping[str, Resampled]) -> dict[str, Cell]:
 
 
 def _further(scores: Scores, is_right: Rights) -> dict[str, Cell]:
-    """Return the figures without intervals; with a single question no probabilities are fitted."""
+    """Return figures without intervals; those of probabilities take two questions."""
     flat = scores.ravel(), is_right.ravel()
     ranking = (metrics.prr_half, metrics.eaurc, metrics.augrc)
     agreement = (
         *(metrics.ece, metrics.adaptive_ece, metrics.smooth_ece),
         *(metrics.brier, metrics.brier_skill),
     )
-    probabilities = calibrated(scores, is_right) if len(scores) > 1 else None
+    probabilities = calibrate_scores(scores, is_right) if len(scores) > 1 else None
     return {
         **{figure.__name__: float(figure(*flat)) for figure in ranking},
         **{
@@ -244,13 +233,13 @@ def _further(scores: Scores, is_right: Rights) -> dict[str, Cell]:
 
 
 def _apart(records: Sequence[GivenRecord], label: str) -> tuple[Resampled, Resampled | None]:
-    """Return the ROC-AUC of a contender's scores, and of its log-likelihoods if it has any."""
+    """Return the ROC-AUC of a contender's scores and, if any, log-likelihoods."""
     is_right = np.array([[record["is_correct"]] for record in records])
-    auroc = resampling.resampled("auroc_pooled", _column(records, label, "value"), is_right)
+    auroc = resampling.resample("auroc_pooled", _column(records, label, "value"), is_right)
     if any("log_likelihood" not in record["scores"][label] for record in records):
         return auroc, None
     totals = _column(records, label, "log_likelihood")
-    return auroc, resampling.resampled("auroc_pooled", totals, is_right)
+    return auroc, resampling.resample("auroc_pooled", totals, is_right)
 
 
 def _column(
@@ -261,5 +250,5 @@ def _column(
 
 
 def _mean(values: Scores) -> float | None:
-    known = values[np.isfinite(values)]
-    return json_number(float(known.mean())) if len(known) else None
+    defined = values[np.isfinite(values)]
+    return json_number(float(defined.mean())) if len(defined) else None

@@ -9,7 +9,8 @@ import numpy as np
 
 from dise_eval.experiments.records import WayRecord
 from dise_eval.experiments.ways import Compared
-from dise_eval.reports.page import Forest, Report
+from dise_eval.reports.forest import Forest
+from dise_eval.reports.page import Report
 from dise_eval.reports.paper import PAPER, paper_figure
 from dise_eval.reports.table import Cell, FigureTable
 from dise_eval.statistics import resampling
@@ -53,16 +54,16 @@ def compare(experiment: Compared, records: Sequence[WayRecord]) -> Report:
     return Report("Comparison", figures, forests, sentence=SENTENCE)
 
 
-def _solved(is_right: Rights, others: Rights | None) -> dict[str, Cell]:
-    """Return the share that is right and, beside others, the difference, and where they differ."""
+def _solved(is_right: Rights, baseline: Rights | None) -> dict[str, Cell]:
+    """Return the share that is right and, beside a baseline, the differences."""
     accuracy = resampling.mean(is_right.astype(float))
-    if others is None:
+    if baseline is None:
         return {"accuracy": accuracy, "difference": None, "mended": None, "spoiled": None}
     return {
         "accuracy": accuracy,
-        "difference": resampling.mean(is_right.astype(float) - others, True),
-        "mended": int((is_right & ~others).sum()),
-        "spoiled": int((others & ~is_right).sum()),
+        "difference": resampling.mean(is_right.astype(float) - baseline, True),
+        "mended": int((is_right & ~baseline).sum()),
+        "spoiled": int((baseline & ~is_right).sum()),
     }
 
 
@@ -75,8 +76,8 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def _share(values: Iterable[bool | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return _mean(known) if known else None
+    defined = [value for value in values if value is not None]
+    return _mean(defined) if defined else None
 
 
 def _counts(reasons: Iterable[str | None]) -> str | None:

@@ -92,12 +92,12 @@ def prr(scores: Scores, is_right: Rights, max_rejection: float = 1.0) -> Scores:
 
 
 def prr_half(scores: Scores, is_right: Rights) -> Scores:
-    """Return the prediction rejection ratio over rejections of up to half of the answers."""
+    """Return the prediction rejection ratio up to half of the answers."""
     return prr(scores, is_right, 0.5)
 
 
 def ece(probabilities: Scores, is_right: Rights, num_bins: int = NUM_BINS) -> float:
-    """Return the expected calibration error over equal-width bins of [0, 1], 1 included."""
+    """Return the expected calibration error over equal-width bins of [0, 1]."""
     flat = probabilities.ravel()
     return _gap(flat, is_right, np.minimum((flat * num_bins).astype(np.int64), num_bins - 1))
 
@@ -111,7 +111,7 @@ def adaptive_ece(probabilities: Scores, is_right: Rights, num_bins: int = NUM_BI
 
 
 def equal_mass_bins(values: Scores, num_bins: int) -> npt.NDArray[np.int64]:
-    """Return each value's bin, int64 [n]: how many values are smaller, in units of n / num_bins."""
+    """Return each value's bin, int64 [n]: how many are smaller, in units n / num_bins."""
     from scipy.stats import rankdata
 
     bins: npt.NDArray[np.int64] = (
@@ -128,18 +128,18 @@ def smooth_ece(probabilities: Scores, is_right: Rights) -> float:
     from scipy.ndimage import gaussian_filter1d
     from scipy.optimize import brentq
 
-    flat, right = probabilities.ravel(), is_right.ravel()
+    flat, outcomes = probabilities.ravel(), is_right.ravel()
     cells = np.minimum((flat * GRID).astype(np.int64), GRID - 1)
-    residuals = np.bincount(cells, right - flat, GRID) / flat.size
+    residuals = np.bincount(cells, outcomes - flat, GRID) / flat.size
 
     def smoothed(width: float) -> float:
         curve = gaussian_filter1d(residuals, width * GRID, mode="reflect", truncate=6)
         return float(np.abs(curve).sum())
 
-    least = 1 / GRID**2
-    if smoothed(least) <= least:
-        return smoothed(least)
-    return min(1.0, float(brentq(lambda width: smoothed(width) - width, least, 1.1, xtol=least)))
+    start = 1 / GRID**2
+    if smoothed(start) <= start:
+        return smoothed(start)
+    return min(1.0, float(brentq(lambda width: smoothed(width) - width, start, 1.1, xtol=start)))
 
 
 def brier(probabilities: Scores, is_right: Rights) -> float:

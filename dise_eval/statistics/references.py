@@ -20,7 +20,7 @@ def is_baseline(name: str) -> bool:
 
 
 def references_of(passes: Mapping[str, float]) -> list[str]:
-    """Return the baselines of most and of fewest passes; without any, the first contender."""
+    """Return the baselines of most and fewest passes, or the first contender."""
     baselines = [name for name in passes if is_baseline(name)] or list(passes)[:1]
-    chosen = (pick(baselines, key=lambda name: round(passes[name])) for pick in (max, min))
-    return list(dict.fromkeys(chosen))
+    picks = (pick(baselines, key=lambda name: round(passes[name])) for pick in (max, min))
+    return list(dict.fromkeys(picks))

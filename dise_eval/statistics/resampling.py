@@ -26,7 +26,7 @@ CELLS = 2**21
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """An estimate with its 95 % interval and its number of questions; NaN if it is undefined."""
+    """An estimate, its 95 % interval and number of questions; NaN if undefined."""
 
     value: float
     low: float
@@ -45,7 +45,7 @@ class Resampled:
     is_difference: bool = False
 
     def minus(self, other: Resampled) -> Resampled:
-        """Return the difference from another figure of the same answers, resample by resample."""
+        """Return the difference from a figure of the same answers, by resamples."""
         values = self.values - other.values
         return Resampled(self.value - other.value, values, self.num_questions, True)
 
@@ -58,7 +58,7 @@ class Resampled:
 
 
 def auroc_per_question(scores: Scores, is_right: Rights) -> Scores:
-    """Return the mean AUROC within questions that have both kinds of answers; NaN if none has."""
+    """Return the mean AUROC within questions of both kinds; NaN if there are none."""
     within = metrics.auroc(scores, is_right)
     is_defined = ~np.isnan(within)
     with np.errstate(invalid="ignore"):
@@ -66,7 +66,7 @@ def auroc_per_question(scores: Scores, is_right: Rights) -> Scores:
     return mean
 
 
-def pooled(figure: Figure) -> Figure:
+def pool(figure: Figure) -> Figure:
     """Return the figure of all answers, whichever question they are to."""
 
     def of_all(scores: Scores, is_right: Rights) -> Scores:
@@ -84,10 +84,10 @@ def best_of_n(scores: Scores, is_right: Rights) -> Scores:
 
 
 FIGURES: Mapping[str, Figure] = {
-    "auroc_pooled": pooled(metrics.auroc),
+    "auroc_pooled": pool(metrics.auroc),
     "auroc_per_question": auroc_per_question,
-    "prr": pooled(metrics.prr),
-    "aurc": pooled(metrics.aurc),
+    "prr": pool(metrics.prr),
+    "aurc": pool(metrics.aurc),
     "best_of_n": best_of_n,
 }
 """The figures that have intervals, of arrays [..., Q, A]."""
@@ -96,8 +96,8 @@ FIGURES: Mapping[str, Figure] = {
 def has_both(is_right: Rights) -> Rights:
     """Return which questions have both right and wrong answers, bool [Q]."""
     num_right = is_right.sum(axis=1)
-    both: Rights = (num_right > 0) & (num_right < is_right.shape[1])
-    return both
+    is_mixed: Rights = (num_right > 0) & (num_right < is_right.shape[1])
+    return is_mixed
 
 
 def rows_of(num_questions: int, seed: int = 0) -> npt.NDArray[np.int64]:
@@ -105,7 +105,7 @@ def rows_of(num_questions: int, seed: int = 0) -> npt.NDArray[np.int64]:
     return np.random.default_rng(seed).integers(0, num_questions, (NUM_SAMPLES, num_questions))
 
 
-def resampled(name: str, scores: Scores, is_right: Rights) -> Resampled:
+def resample(name: str, scores: Scores, is_right: Rights) -> Resampled:
     """Return one of FIGURES on all resamples, computed in parts of bounded size."""
     figure, rows = FIGURES[name], rows_of(len(scores))
     parts = np.array_split(rows, min(NUM_SAMPLES, -(-rows.size * scores.shape[1] // CELLS)))

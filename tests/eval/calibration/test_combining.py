@@ -62,11 +62,12 @@ def test_held_out_figures_never_use_a_questions_own_labels_for_its_weights() -> 
     labels = drawn(2, 60)
     mine = labels.questions == 17
     flipped = Labels(labels.scores, labels.is_right ^ mine, labels.questions)
-    for made in (
-        lambda some: fitting.by_folds(fitting.weigher, some),
-        lambda some: fitting.held_out("platt", some),
+    for held_out in (
+        lambda labels: fitting.by_folds(fitting.weigher, labels),
+        lambda labels: fitting.held_out("platt", labels),
+        lambda labels: fitting.held_out("isotonic", labels),
     ):
-        before, after = made(labels), made(flipped)
+        before, after = held_out(labels), held_out(flipped)
         assert np.array_equal(before[mine], after[mine])
         assert not np.array_equal(before, after)
 

@@ -61,7 +61,7 @@ def test_platt_is_the_maximum_of_its_likelihood_and_finds_the_truth() -> None:
 
 def test_scores_that_tell_nothing_or_the_opposite_have_no_platt_map() -> None:
     with pytest.raises(InputError, match="do not score higher"):
-        fitting.fitted("platt", drawn(0, 500, slope=-1.5))
+        fitting.fit_map("platt", drawn(0, 500, slope=-1.5))
 
 
 @pytest.mark.parametrize(
@@ -76,17 +76,10 @@ def test_scores_that_tell_nothing_or_the_opposite_have_no_platt_map() -> None:
 def test_labels_that_say_too_little_are_refused(labels: Labels, told: str) -> None:
     for method in ("isotonic", "platt"):
         with pytest.raises(InputError, match=told):
-            fitting.fitted(method, labels)
+            fitting.fit_map(method, labels)
 
 
-def test_held_out_probabilities_never_use_a_questions_own_labels() -> None:
-    labels = drawn(3, 100, 3)
-    before = fitting.held_out("isotonic", labels)
-    mine = labels.questions == 17
-    flipped = Labels(labels.scores, labels.is_right ^ mine, labels.questions)
-    after = fitting.held_out("isotonic", flipped)
-    assert np.array_equal(before[mine], after[mine])
-    assert not np.array_equal(before, after)
+def test_a_fold_without_answers_of_both_kinds_is_refused() -> None:
     one_wrong = Labels(np.arange(60.0), np.arange(60) > 0, np.arange(60))
     with pytest.raises(InputError, match="too few answers of one kind"):
         fitting.held_out("isotonic", one_wrong)
@@ -98,7 +91,7 @@ def test_a_thousand_labels_are_enough_on_new_questions() -> None:
     errors = []
     for seed in range(5):
         labels = drawn(seed, 1000)
-        map_ = fitting.fitted("isotonic", labels)
+        map_ = fitting.fit_map("isotonic", labels)
         errors.append(fitting.figures(map_.of(new.scores), new).ece)
     assert np.mean(errors) <= 0.03
 

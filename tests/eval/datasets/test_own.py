@@ -52,16 +52,8 @@ def test_the_example_of_the_page_grades_what_is_right_as_right(
 @pytest.mark.parametrize(
     ("grader", "answer", "told"),
     [
-        (
-            "number",
-            10,
-            r"0 of 4 answers are right; the first 4 extractions: `-83` \(the truth is 10",
-        ),
-        (
-            "countdown",
-            [[83, 18, 75], 10],
-            r"4 of 4 answers are right; the first 4 extractions: `18\+75-83` \(makes 10,",
-        ),
+        ("number", 10, r"0 of 4 answers are right; the first 4 extractions: `-83` \(the truth"),
+        ("countdown", [[83, 18, 75], 10], r"4 of 4 .* 4 extractions: `18\+75-83` \(makes 10,"),
     ],
 )
 def test_answers_of_one_kind_have_their_extractions_told_and_no_figure(
@@ -157,7 +149,7 @@ def test_what_cannot_be_graded_says_which_graders_there_are(dise: Dise, tmp_path
     run = dise("eval", "uncertainty", "--dataset", data, "--output", tmp_path / "run")
     assert (run.code, run.out) == (2, "")
     assert "--grader names how they are, one of number, math, countdown, choice, text" in run.err
-    run = dise("eval", "length", "--dataset", data, "--grader", "numbr", "--output", tmp_path / "r")
+    run = dise("eval", "best-of-n", "--dataset", data, "--grader", "numbr", "--output", tmp_path)
     assert "unknown grader 'numbr'. Did you mean 'number'? Known: choice, countdown, d1" in run.err
 
 

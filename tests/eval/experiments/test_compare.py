@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dise_core import LLM, SamplingParams
+from dise_core import LLM, InputError, SamplingParams
 from dise_eval.datasets.questions import load
 from dise_eval.experiments.waysfile import Way, WaysFile, ways_of
 from dise_eval.reports.ways import compare
@@ -182,12 +182,14 @@ def test_a_file_that_cannot_be_used_is_told_in_a_sentence_and_leaves_no_folder(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_file_that_is_not_there_or_holds_no_json_is_told(dise: Dise, tmp_path: Path) -> None:
-    missing = dise("eval", "compare", tmp_path / "no.json", "--output", tmp_path / "run")
-    assert "cannot read" in missing.err
-    (tmp_path / "torn.json").write_text('{"dataset"')
-    torn = dise("eval", "compare", tmp_path / "torn.json", "--output", tmp_path / "run")
-    assert "holds no JSON" in torn.err
+@pytest.mark.parametrize(("content", "told"), [(None, "cannot read"), ("{", "holds no JSON")])
+def test_a_file_that_is_not_there_or_holds_no_json_is_told(
+    tmp_path: Path, content: str | None, told: str
+) -> None:
+    if content:
+        (tmp_path / "ways.json").write_text(content)
+    with pytest.raises(InputError, match=told):
+        WaysFile.load(tmp_path / "ways.json", {})
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*/*.json")), ids=lambda path: path.stem)

@@ -138,7 +138,7 @@ def test_a_batch_size_that_nobody_named_is_ours_and_one_that_is_named_wins() -> 
         assert model._llm.config.max_num_seqs == expected
     assert DiseLM("countdown", batch_size=1, max_num_seqs=8)._llm.config.max_num_seqs == 8
     for bad in ("many", "0", -1):
-        with pytest.raises(InputError, match="it is a number from 1 on, or auto"):
+        with pytest.raises(InputError, match="batch_size is a number from 1 on, or auto"):
             DiseLM("countdown", batch_size=bad)
 
 

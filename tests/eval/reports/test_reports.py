@@ -18,8 +18,8 @@ from dise_eval.calibration.guarantee import Promise
 from dise_eval.experiments.records import SampledRecord, rights_of, scores_of
 from dise_eval.reports import forest as forests
 from dise_eval.reports import reliability
-from dise_eval.reports.choosing import chosen
-from dise_eval.reports.forest import forest
+from dise_eval.reports.choosing import choice_figures
+from dise_eval.reports.forest import Forest, draw
 from dise_eval.reports.paper import paper_figure
 from dise_eval.reports.table import FigureTable, text
 from dise_eval.reports.uncertainty import base_rate, differences, winner
@@ -63,7 +63,7 @@ def test_a_plot_has_a_line_for_each_row_also_where_nothing_is_defined(tmp_path: 
         ("two", TABLE, "auroc"),
         ("six", FigureTable(("scorer",), rows), "share"),
     ):
-        forest(table, column, "figure", tmp_path / f"{name}.png", guide=0.5)
+        draw(Forest(name, table, column, "figure", guide=0.5), tmp_path)
     heights = []
     for name in ("two", "six"):
         with Image.open(tmp_path / f"{name}.png") as image:
@@ -79,7 +79,7 @@ def test_a_plot_names_its_axes_and_its_marks(
     monkeypatch.setattr(forests, "save", lambda figure, _: figures.append(figure))
     row = {"minus": "mc", "scorer": "dise", "auroc": ESTIMATE, "the_paper": 0.25}
     table = FigureTable(("minus", "scorer"), [row, row | {"scorer": "mc:b"}])
-    forest(table, "auroc", "difference", tmp_path / "a.png", 0, "no difference")
+    draw(Forest("a", table, "auroc", "difference", 0, "no difference"), tmp_path)
     [figure] = figures
     [axes] = figure.axes
     assert axes.get_xlabel() == "difference, with its 95 % interval"
@@ -190,7 +190,7 @@ def test_a_majority_vote_shares_ties() -> None:
         record(number, [(text, right, -float(place)) for place, (text, right) in enumerate(each)])
         for number, each in enumerate(answers)
     ]
-    shares = {row["chosen_by"]: row["accuracy"] for row in chosen(records, ["a"]).rows}
+    shares = {row["chosen_by"]: row["accuracy"] for row in choice_figures(records, ["a"]).rows}
     for name, expected in (("majority vote", 1.5 / 3), ("oracle", 2 / 3), ("a", 2 / 3)):
         found = shares[name]
         assert isinstance(found, Estimate)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dise_eval.calibration.fitting import Labels, calibrated
+from dise_eval.calibration.fitting import Labels, calibrate_scores
 from dise_eval.reports.reliability import bins
 from dise_eval.statistics import metrics, resampling
 from dise_eval.statistics.metrics import Rights, Scores
 from dise_eval.statistics.resampling import auroc_per_question
 
-auroc, prr = (resampling.pooled(figure) for figure in (metrics.auroc, metrics.prr))
+auroc, prr = (resampling.pool(figure) for figure in (metrics.auroc, metrics.prr))
 
 
 def table(seed: int, questions: int = 12, answers: int = 5) -> tuple[Scores, Rights]:
@@ -60,11 +60,11 @@ def test_calibrated_scores_are_probabilities_and_never_use_an_answers_own_outcom
     data: tuple[Scores, Rights],
 ) -> None:
     scores, is_right = data
-    before = calibrated(scores, is_right)
+    before = calibrate_scores(scores, is_right)
     assert ((before >= 0) & (before <= 1)).all()
     changed = is_right.copy()
     changed[0] = ~changed[0]
-    assert np.array_equal(calibrated(scores, changed)[0], before[0])
+    assert np.array_equal(calibrate_scores(scores, changed)[0], before[0])
 
 
 def test_the_bootstrap_is_over_questions_and_keeps_their_answers_together() -> None:
@@ -81,14 +81,15 @@ def test_what_is_undefined_is_nan() -> None:
     assert np.isnan(auroc(np.zeros((3, 2)), always))
     assert np.isnan(auroc_per_question(np.zeros((3, 2)), always))
     for name in ("auroc_pooled", "auroc_per_question", "prr"):
-        estimate = resampling.resampled(name, np.zeros((3, 2)), always).estimate
+        estimate = resampling.resample(name, np.zeros((3, 2)), always).estimate
         assert np.isnan([estimate.value, estimate.low, estimate.high]).all()
 
 
 def test_a_score_of_minus_infinity_ranks_last() -> None:
     scores = np.array([[-np.inf, -1.0]])
     assert auroc(scores, np.array([[False, True]])) == 1
-    assert np.isfinite(calibrated(np.repeat(scores, 6, 0), np.repeat([[False, True]], 6, 0))).all()
+    probabilities = calibrate_scores(np.repeat(scores, 6, 0), np.repeat([[False, True]], 6, 0))
+    assert np.isfinite(probabilities).all()
 
 
 def tied(seed: int, size: int = 60) -> tuple[Scores, Rights]:
@@ -128,12 +129,15 @@ def test_areas_agree_with_loops_over_coverages(seed: int) -> None:
     num_right = int(is_right.sum())
     area = sum(errors / k for k, errors in enumerate(kept, 1)) / n
     oracle = sum(max(0, k - num_right) / k for k in range(1, n + 1)) / n
+    assert metrics.aurc(scores, is_right) == pytest.approx(area)
     assert metrics.eaurc(scores, is_right) == pytest.approx(area - oracle)
+    chance = 1 - num_right / n
+    expected = (chance - area) / (chance - oracle)
+    assert metrics.prr(scores, is_right) == pytest.approx(expected)
     assert metrics.augrc(scores, is_right) == pytest.approx(sum(kept) / n**2)
     half = range(n - n // 2 + 1, n + 1)
     mean = np.mean([kept[k - 1] / k for k in half])
     best = np.mean([max(0, k - num_right) / k for k in half])
-    chance = 1 - num_right / n
     expected = (chance - mean) / (chance - best)
     assert metrics.prr(scores, is_right, 0.5) == pytest.approx(expected)
     assert metrics.prr_half(scores, is_right) == metrics.prr(scores, is_right, 0.5)

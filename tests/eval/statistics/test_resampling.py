@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import bootstrap
 from sklearn.metrics import roc_auc_score
 
-from dise_eval.statistics import resampling
+from dise_eval.statistics import metrics, resampling
 from dise_eval.statistics.metrics import Rights, Scores
 
 
@@ -27,19 +27,6 @@ def ranked(scores: Scores) -> Scores:
     return np.unique(scores, return_inverse=True)[1].reshape(scores.shape).astype(float)
 
 
-def mean_risk(scores: list[float], wrong: list[bool]) -> float:
-    """The mean over k of the expected share of wrong answers among the k surest, where equals are
-    kept in any order.
-    """
-    risks = []
-    for k in range(1, len(scores) + 1):
-        last = sorted(scores, reverse=True)[k - 1]
-        sure = [w for s, w in zip(scores, wrong, strict=True) if s > last]
-        tied = [w for s, w in zip(scores, wrong, strict=True) if s == last]
-        risks.append((sum(sure) + (k - len(sure)) * sum(tied) / len(tied)) / k)
-    return float(np.mean(risks))
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_figures_of_resamples_are_those_of_the_resampled_answers(seed: int) -> None:
     scores, is_right = table(seed)
@@ -55,19 +42,16 @@ def test_figures_of_resamples_are_those_of_the_resampled_answers(seed: int) -> N
             roc_auc_score(r, s) for s, r in zip(its, rights, strict=True) if 0 < r.sum() < len(r)
         ]
         assert found["auroc_per_question"][place] == pytest.approx(np.mean(within))
-        wrong = (~rights).ravel().tolist()
-        area = mean_risk(its.ravel().tolist(), wrong)
-        best = mean_risk([float(not w) for w in wrong], wrong)
-        assert found["aurc"][place] == pytest.approx(area)
-        risk = np.mean(wrong)
-        assert found["prr"][place] == pytest.approx((risk - area) / (risk - best))
+        flat = its.ravel(), rights.ravel()  # test_metrics.py has naive loops over the coverages
+        for name, metric in (("aurc", metrics.aurc), ("prr", metrics.prr)):
+            assert found[name][place] == pytest.approx(float(metric(*flat)))
 
 
 def test_parts_of_bounded_size_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     scores, is_right = table(0)
-    whole = resampling.resampled("prr", scores, is_right)
+    whole = resampling.resample("prr", scores, is_right)
     monkeypatch.setattr(resampling, "CELLS", 5000)
-    assert np.array_equal(resampling.resampled("prr", scores, is_right).values, whole.values)
+    assert np.array_equal(resampling.resample("prr", scores, is_right).values, whole.values)
 
 
 @pytest.mark.parametrize("name", ["auroc_pooled", "prr"])
@@ -90,7 +74,7 @@ def test_the_interval_of_a_difference_is_that_of_scipys_paired_bootstrap(name: s
         method="percentile",
         rng=np.random.default_rng(0),
     )
-    mine, theirs = (resampling.resampled(name, each, is_right) for each in (scores, others))
+    mine, theirs = (resampling.resample(name, each, is_right) for each in (scores, others))
     found = mine.minus(theirs).estimate
     expected = drawn.confidence_interval
     assert [found.low, found.high] == pytest.approx([expected.low, expected.high])
