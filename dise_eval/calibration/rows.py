@@ -201,7 +201,7 @@ def _origin(first: Fields, settings: Fields, options: Fields, catalog: Catalog) 
 def _scored_by(
     specifications: Sequence[str], facts: Fields, options: Fields, catalog: Catalog
 ) -> ScoredBy:
-    contenders = Contenders.of(specifications, catalog).each
+    contenders = Contenders.of(specifications, catalog).members
     parts = [_part(contender) for contender in contenders]
     scored = parts[0]
     if len(parts) > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import cast
 
 from dise_app.files.texts import settings
@@ -44,7 +44,7 @@ class Contender:
 class Contenders:
     """All scorers of an experiment."""
 
-    each: tuple[Contender, ...] = field(default_factory=tuple)
+    members: tuple[Contender, ...] = ()
 
     @classmethod
     def of(cls, specifications: Sequence[str], catalog: Catalog) -> Contenders:
@@ -60,15 +60,15 @@ class Contenders:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return tuple(contender.label for contender in self.each)
+        return tuple(contender.label for contender in self.members)
 
     @property
     def recorded(self) -> tuple[Confidence, ...]:
         """The confidences that some scorer reads of how a text was written."""
-        return tuple({kind for contender in self.each for kind in contender.scorer.recorded})
+        return tuple({kind for contender in self.members for kind in contender.scorer.recorded})
 
     def check(self, planner: Planner) -> None:
-        for contender in self.each:
+        for contender in self.members:
             planner.resolver.check_scorer(contender.label, contender.scorer)
 
     def score(
@@ -77,11 +77,11 @@ class Contenders:
         """Return a plan of the scores by label, as JSON. Scorers that read the same text share its
         forward pass.
         """
-        plans = (contender.score(text, translation, end_id) for contender in self.each)
+        plans = (contender.score(text, translation, end_id) for contender in self.members)
         results = yield from gather(*plans)
         return {
             contender.label: _scored(score, nfe)
-            for contender, (score, nfe) in zip(self.each, results, strict=True)
+            for contender, (score, nfe) in zip(self.members, results, strict=True)
         }
 
 

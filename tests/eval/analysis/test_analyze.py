@@ -43,8 +43,9 @@ def test_the_distances_are_those_of_scipy(seed: int) -> None:
 def test_each_analysis_writes_results_a_report_and_a_picture(
     dise: Dise, tmp_path: Path, verb: str, figure: str
 ) -> None:
-    more = ("--temperature", 1.0) if verb in {"correctness", "selectors"} else ()
-    run = dise("analyze", verb, *SHORT, *more, "--output", tmp_path)
+    more = {"ranks": ("--trials", 20), "distances": (), "coherence": ()}
+    drawn = more.get(verb, ("--temperature", 1.0))
+    run = dise("analyze", verb, *SHORT, *drawn, "--output", tmp_path)
     assert run.code == 0, run.err
     assert run.out == (tmp_path / "report.md").read_text()
     assert figure in json.loads((tmp_path / "results.json").read_text())["figures"]

@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from dise_core import LLM, InputError, SamplingParams, ScoringParams
 
 pytest.importorskip("lm_eval")
 from lm_eval.api.instance import Instance
+from lm_eval.tasks import TaskManager
 
 from dise_eval.harness.main import main, with_batch_size
 from dise_eval.harness.model import DiseLM
@@ -230,6 +232,13 @@ def test_unknown_settings_are_refused_before_loading() -> None:
         DiseLM("countdown", tokens_per_stop=2)
 
 
+@pytest.fixture
+def own_tasks_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the harness's thousands of tasks: to list them takes ten seconds."""
+    monkeypatch.setattr("lm_eval.tasks.TaskManager", partial(TaskManager, include_defaults=False))
+
+
+@pytest.mark.usefixtures("own_tasks_alone")
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
@@ -265,6 +274,7 @@ def test_an_error_of_the_user_is_one_line(
     assert "Traceback" not in err
 
 
+@pytest.mark.usefixtures("own_tasks_alone")
 def test_debug_shows_where_an_error_was_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     line = "dise-lm-eval --model dise --model_args model=countdown --tasks nonsuch --debug"
     monkeypatch.setattr(sys, "argv", line.split())
