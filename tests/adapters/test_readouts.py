@@ -1,8 +1,9 @@
 """The torch readouts against naive ones, one row and one token at a time in float64."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import product
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -78,6 +79,49 @@ def assert_drawn(logits: Logits, read: Read, reading: Reading) -> None:
 
 
 kinds = st.sampled_from(["probability", "entropy", "margin"])
+
+
+TARGETS = np.array([3, 1, 4, 1, 5])
+SETS = TokenSets((np.arange(6),), np.zeros(5, np.int64))
+DRAWN = Candidates(temperature=0.5, noise=Noise(7))
+TOP = TopLogProbs(3)
+DIFFERENT: dict[str, tuple[Readout, Readout]] = {
+    "TokenLogProbs.targets": (TokenLogProbs(TARGETS), TokenLogProbs(TARGETS + 1)),
+    "TokenLogProbs.among": (TokenLogProbs(TARGETS), TokenLogProbs(TARGETS, SETS)),
+    "TopLogProbs.k": (TOP, TopLogProbs(4)),
+    "TopLogProbs.ids": (TOP, replace(TOP, ids=(2, 9))),
+    "TopLogProbs.targets": (TOP, replace(TOP, targets=TARGETS)),
+    "TopLogProbs.with_entropy": (TOP, replace(TOP, with_entropy=True)),
+    "TopLogProbs.among": (TOP, replace(TOP, among=SETS)),
+    "Candidates.temperature": (DRAWN, replace(DRAWN, temperature=3.0)),
+    "Candidates.top_p": (DRAWN, replace(DRAWN, top_p=0.1)),
+    "Candidates.top_k": (DRAWN, replace(DRAWN, top_k=1)),
+    "Candidates.noise": (DRAWN, replace(DRAWN, noise=Noise(8))),
+    "Candidates.confidence": (Candidates(), Candidates(confidence="margin")),
+    "Candidates.forbidden": (Candidates(), Candidates(forbidden=tuple(range(9)))),
+    "Candidates.is_tempered": (DRAWN, replace(DRAWN, is_tempered=True)),
+    "Candidates.unranked": (Candidates(), Candidates(unranked=(0, 1, 2))),
+    "Candidates.allowed": (Candidates(), Candidates(allowed=(0, 1))),
+    "Candidates.bias": (Candidates(), Candidates(bias=((4, 50.0),))),
+}
+"""For each field of a readout two readouts that differ in it alone, and in their answers."""
+
+
+def test_reads_that_differ_in_any_field_are_answered_as_alone() -> None:
+    kinds = get_args(Readout)
+    assert {*DIFFERENT} == {f"{kind.__name__}.{f.name}" for kind in kinds for f in fields(kind)}
+    logits = np.random.default_rng(0).normal(size=(5, 12))
+    for name, pair in DIFFERENT.items():
+        alone = [bytes_of(read_all(logits, [readout])[0][1]) for readout in pair]
+        assert alone[0] != alone[1], name
+        for order in (1, -1):
+            together = [bytes_of(reading) for _, reading in read_all(logits, [*pair[::order]])]
+            assert together == alone[::order], name
+
+
+def bytes_of(reading: Reading) -> list[bytes]:
+    parts = (reading.token_ids, reading.logprobs, reading.confidences, reading.masses)
+    return [part.tobytes() for part in parts]
 
 
 @given(logits_strategy, st.lists(st.integers(0, 11), min_size=5, max_size=5), st.integers(1, 12))

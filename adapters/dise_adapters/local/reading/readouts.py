@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -13,8 +14,14 @@ from torch import Tensor
 from dise_adapters.local.reading.candidates import choose, ids_on, log_normalizer, spread
 from dise_core import Candidates, Distribution, Ids, Read, Reading, TokenLogProbs, TopLogProbs
 from dise_core.arrays import probabilities
-from dise_core.plans.readouts import among_of
+from dise_core.plans.readouts import Readout, among_of
 from dise_core.token_sets import EVERY, TokenSets
+
+PER_ROW = ("targets", "noise", "among")
+"""The fields of readouts with a value for each row, in which reads of one group may differ."""
+
+FILTERS = ("temperature", "top_p", "top_k")
+"""The fields of Candidates that change nothing where none is drawn or ranked by what is drawn."""
 
 
 class RowAnswers(NamedTuple):
@@ -68,7 +75,7 @@ class ReadoutGroup:
 
 def group_reads(reads: Mapping[int, Read]) -> list[ReadoutGroup]:
     """Return numbered reads in groups of a recipe each; rows follow the `indices`."""
-    groups: dict[tuple[object, ...], list[int]] = {}
+    groups: dict[Hashable, list[int]] = {}
     for index, read in reads.items():
         groups.setdefault(_recipe(read), []).append(index)
     return [_group([reads[index] for index in indices], indices) for indices in groups.values()]
@@ -182,19 +189,30 @@ def _top_logprobs(
     return RowAnswers(token_ids, logprobs.gather(-1, token_ids), entropies, masses)
 
 
-def _recipe(read: Read) -> tuple[object, ...]:
-    """Return what reads that are computed together share, without per-row values."""
+def _settings(kind: type[Readout], *left_out: str) -> Callable[[Readout], Hashable]:
+    """Return what gives a readout's kind and its fields, but for those left out."""
+    names = (field.name for field in fields(kind) if field.name not in left_out)
+    return attrgetter("__class__", *names)
+
+
+SHARED_TOKENS = _settings(TokenLogProbs, *PER_ROW)
+SHARED_TOP = _settings(TopLogProbs, *PER_ROW)
+SHARED_FILTERED = _settings(Candidates, *PER_ROW)
+SHARED_PLAIN = _settings(Candidates, *PER_ROW, *FILTERS)
+
+
+def _recipe(read: Read) -> Hashable:
+    """Return what reads that are computed together share: the readout's fields, and of
+    per-row values only whether they are there.
+    """
     match readout := read.readout:
         case TokenLogProbs():
-            return (TokenLogProbs, readout.among is None)
-        case TopLogProbs(k, ids, targets, with_entropy):
-            return (TopLogProbs, k, ids, targets is None, with_entropy, readout.among is None)
+            return SHARED_TOKENS(readout), readout.among is None
         case Candidates():
             is_filtered = readout.is_drawn or readout.is_tempered
-            draw = (readout.temperature, readout.top_p, readout.top_k) if is_filtered else ()
-            ranking = (readout.confidence, readout.is_tempered, readout.unranked)
-            writable = (readout.forbidden, readout.allowed, readout.bias)
-            return (Candidates, *writable, *ranking, *draw)
+            return SHARED_FILTERED(readout) if is_filtered else SHARED_PLAIN(readout)
+        case TopLogProbs():
+            return SHARED_TOP(readout), readout.targets is None, readout.among is None
         case _:
             return (readout,)
 
