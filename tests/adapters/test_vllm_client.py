@@ -8,8 +8,9 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from http.server import ThreadingHTTPServer
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from pydantic import ValidationError
 
 from dise_adapters.embedded import CountdownPredictor
 from dise_adapters.vllm.server import http
-from dise_adapters.vllm.wire import READS, encode, pack, unpack
+from dise_adapters.vllm.wire import FORMS, READS, encode, pack, unpack
 from dise_core import (
     LLM,
     Candidates,
@@ -33,9 +34,10 @@ from dise_core.arrays import Ids
 from dise_core.errors import ModelError, PlanError, UnreachableError
 from dise_core.noise import Noise
 from dise_core.plans.reading import Guidance
-from dise_core.plans.readouts import Distribution
+from dise_core.plans.readouts import Distribution, Readout
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.testing import ToyPredictor
+from dise_core.token_sets import TokenSets
 from tests import servers
 from tests.servers import address, serving
 
@@ -257,6 +259,24 @@ def test_guidance_stays_at_home() -> None:
     read = Read(np.arange(3), np.array([1]), Candidates(), guidance=Guidance(np.arange(3), 1.0))
     with pytest.raises(InputError, match="needs the transformers engine"):
         encode(read)
+
+
+@pytest.mark.parametrize("readout", [TokenLogProbs(np.array([1])), TopLogProbs(2)])
+def test_a_field_that_the_wire_lacks_is_refused_not_dropped(readout: Readout) -> None:
+    sets = TokenSets((np.arange(3),), np.zeros(1, np.int64))
+    encode(Read(np.arange(3), np.array([1]), readout))
+    with pytest.raises(
+        InputError, match=f"for 'among' of {type(readout).__name__}, which its wire"
+    ):
+        encode(Read(np.arange(3), np.array([1]), replace(readout, among=sets)))
+
+
+def test_the_wire_has_every_field_of_a_readout_but_sets_of_tokens() -> None:
+    at_home = {TokenLogProbs: {"among"}, TopLogProbs: {"among"}}
+    assert {*FORMS} == {*get_args(Readout)}
+    for kind, form in FORMS.items():
+        travelling = {field.name for field in fields(kind)} - at_home.get(kind, set())
+        assert form.model_fields.keys() == travelling | {"positions", "readout"}
 
 
 def test_options_that_the_server_has_decided_are_refused(server: Server) -> None:

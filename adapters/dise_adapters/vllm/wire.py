@@ -7,7 +7,7 @@ import zlib
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import astuple, fields
-from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -196,16 +196,28 @@ def checksum(token_ids: Sequence[int] | Ids) -> int:
 
 
 def encode(read: Read) -> ReadJson:
-    """Return a Read without its text. Raises InputError for guidance, of two texts."""
+    """Return a Read without its text. Raises InputError for guidance, of two texts, and for
+    a field of the readout that its form lacks, unless it has its default.
+    """
     if read.guidance is not None:
         raise InputError(
             "classifier-free guidance needs the transformers engine; leave out cfg_scale",
             "cfg_scale",
         )
-    readout = read.readout
-    settings = {field.name: getattr(readout, field.name) for field in fields(readout)}
-    form: ReadJson = FORMS[type(readout)].model_construct(positions=read.positions, **settings)
-    return form
+    readout, form = read.readout, FORMS[type(read.readout)]
+    settings: dict[str, Any] = {}
+    for field in fields(readout):
+        value = getattr(readout, field.name)
+        if field.name in form.model_fields:
+            settings[field.name] = value
+        elif np.any(value != field.default):
+            raise InputError(
+                f"The vLLM engine cannot be asked for {field.name!r} of {type(readout).__name__}, "
+                "which its wire format lacks. Load the model with the engine transformers.",
+                "engine",
+            )
+    encoded: ReadJson = form.model_construct(positions=read.positions, **settings)
+    return encoded
 
 
 def num_numbers(reads: Sequence[Read], vocab_size: int) -> int:
