@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import numpy as np
+from pydantic import FiniteFloat
 
 from dise_core.arrays import Ids, Mask
 from dise_core.errors import PlanError
@@ -11,6 +12,9 @@ from dise_core.noise import Noise
 from dise_core.token_sets import TokenSets
 
 Confidence = Literal["probability", "entropy", "margin"]
+
+BiasPairs = tuple[tuple[int, FiniteFloat], ...]
+"""Token ids, each with what is added to its logit."""
 
 LEAST_TEMPERATURE = 1e-6
 """The least temperature that is divided by; with it the likeliest token is drawn."""
@@ -60,7 +64,7 @@ class Candidates:
     is_tempered: bool = False
     unranked: tuple[int, ...] = ()
     allowed: tuple[int, ...] = ()
-    bias: tuple[tuple[int, float], ...] = ()
+    bias: BiasPairs = ()
 
     def __post_init__(self) -> None:
         if self.is_drawn and self.noise is None:

@@ -16,7 +16,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    FiniteFloat,
     PlainSerializer,
     PlainValidator,
     TypeAdapter,
@@ -26,6 +25,7 @@ from pydantic import (
 from dise_core import Ids, InputError, ModelError, ModelOutputError, Noise, Read, Reader, Reading
 from dise_core.arrays import log_odds, probabilities
 from dise_core.plans.readouts import (
+    BiasPairs,
     Candidates,
     Confidence,
     Distribution,
@@ -82,8 +82,6 @@ KnownIds = Annotated[Ids, PlainValidator(known_ids), TO_LIST]
 AreKnown = AfterValidator(lambda ids, info: tuple(known_ids(ids, info).tolist()))
 
 IdTuple = Annotated[tuple[int, ...], AreKnown]
-
-BiasPairs = tuple[tuple[int, FiniteFloat], ...]
 
 Word = Annotated[int, Field(ge=0, lt=2**64)]
 

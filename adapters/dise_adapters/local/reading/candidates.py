@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from dise_core import Candidates, Confidence
+from dise_core.plans.readouts import BiasPairs
 
 
 def choose(
@@ -80,7 +81,7 @@ def ids_on(token_ids: tuple[int, ...], device: torch.device) -> Tensor:
 
 
 @lru_cache(16)
-def _biases(pairs: tuple[tuple[int, float], ...], device: torch.device) -> tuple[Tensor, Tensor]:
+def _biases(pairs: BiasPairs, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return the token ids and their biases on the device, cached like `ids_on`."""
     token_ids, biases = zip(*pairs, strict=True)
     return ids_on(token_ids, device), torch.tensor(biases, dtype=torch.float32, device=device)
