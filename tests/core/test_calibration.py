@@ -214,7 +214,11 @@ SEQUENTIAL = {"unmasking": "sequential"}
         ([{}], {"seed": 7, "length": "fixed", "cache": "none"}, None),
         ([{}], ROUNDS, "with reviser unset, not remask"),
         ([ROUNDS], {}, "with reviser remask, not unset"),
-        ([ROUNDS], ROUNDS | {"reviser_settings": {"rounds": 3}}, "with reviser_settings.rounds 2, not 3"),
+        (
+            [ROUNDS],
+            ROUNDS | {"reviser_settings": {"rounds": 3}},
+            "with reviser_settings.rounds 2, not 3",
+        ),
         ([{"reviser": "remask"}], {"reviser": "remask", "reviser_settings": {"rounds": 4}}, None),
         ([{}], REGEX, "it was fitted on free answers, and this one keeps to a constraint"),
         ([REGEX], {}, "it was fitted on answers under a constraint, and this one is free"),
