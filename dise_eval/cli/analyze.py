@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,15 +53,12 @@ def probe(name: str, about: str) -> options.Verb:
 
         params = SamplingParams(**parts.sampling, logprobs=None)
         llm, problems = evaluate.load(parts, params.seed or 0)
-        kinds: Mapping[str, type[probes.Probe[Any]]] = {
-            "ranks": probes.Ranks,
-            "distances": probes.Distances,
-            "coherence": probes.Coherence,
-        }
+        kinds = (probes.Ranks, probes.Distances, probes.Coherence)
+        kind: Any = next(kind for kind in kinds if kind.kind == name)
         trials = parts.trials["trials"]
         more = {"num_trials": trials} if trials is not None and name != "coherence" else {}
         responses = _responses(parts.probed["texts"], problems)
-        experiment = kinds[name](llm, problems, params, responses, params.seed or 0, **more)
+        experiment = kind(llm, problems, params, responses, params.seed or 0, **more)
         evaluate.finish(experiment, parts.run, f"probes:{name}")
 
     command.__doc__ = about

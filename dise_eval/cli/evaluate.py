@@ -199,13 +199,8 @@ def likelihood(*, parts: options.Parts) -> None:
         )
     default = [f"dise:{problems.dataset.likelihood_selector}", *CHOICE_SCORES]
     contenders = contenders_of(parts, llm, default)
-    experiment = Likelihood(
-        llm,
-        problems,
-        contenders,
-        ScoringParams(**parts.scoring),
-        bool(parts.ending.get("finished")),
-    )
+    scoring, finished = ScoringParams(**parts.scoring), bool(parts.ending.get("finished"))
+    experiment = Likelihood(llm, problems, contenders, scoring, finished)
     finish(experiment, parts.run, "choosing:likelihood")
 
 

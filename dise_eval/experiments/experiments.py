@@ -96,23 +96,17 @@ class Experiment(ABC, Generic[RecordT]):
 
     @cached_property
     def prompt_lengths(self) -> Mapping[str, int]:
-        return prompt_lengths(self.llm, self.questions)
+        """How many tokens the model reads for each question's prompt, by id."""
+        count, chat = self.llm.planner.prompt_ids, self.questions.chat
+        return {item.id: len(count(item.prompt, chat)) for item in self.questions.items}
 
     def room(self, question: Problem) -> int:
         """Return how many tokens the model has room for after a question's prompt."""
         return max(0, self.llm.predictor.info.max_length - self.prompt_lengths[question.id])
 
 
-def prompt_lengths(llm: LLM, questions: ProblemSet) -> dict[str, int]:
-    """Return how many tokens the model reads for each question's prompt, by id."""
-    return {
-        question.id: len(llm.planner.prompt_ids(question.prompt, questions.chat))
-        for question in questions.items
-    }
-
-
 def what_fits(option: str, maximum: int) -> str:
-    """Return a sentence on an option's largest value, `most`."""
+    """Return a sentence on an option's largest value."""
     if maximum < 1:
         return f"No length fits the longest prompt: give fewer --shots, or {LONGER_CONTEXT}"
     return f"No prompt is longer, so {option} up to {maximum} fits"

@@ -139,11 +139,10 @@ def likelihood(experiment: Likelihood, records: Sequence[RankedRecord]) -> Repor
 
 
 def _passes(records: Sequence[SampledRecord]) -> FigureTable:
-    """Return the mean NFE of one answer and of all; empty for old records."""
-    counts = [record["nfe"] for record in records if "nfe" in record]
+    """Return the mean NFE of one answer and of all."""
     rows: list[dict[str, Cell]] = [
-        {"answers": name, "nfe": float(np.mean([count[name] for count in counts]))}
-        for name in (("one", "all") if counts else ())
+        {"answers": name, "nfe": float(np.mean([record["nfe"][name] for record in records]))}
+        for name in ("one", "all")
     ]
     return FigureTable(("answers",), rows)
 

@@ -58,11 +58,9 @@ def distances(_: Distances, records: Sequence[DistancesRecord]) -> Report:
             }
         rows.append(row)
     figures = FigureTable(("inputs",), rows)
-    return Report(
-        "Predictions at a position that holds the true token, the mask, or a random token",
-        figures,
-        [Forest("distances", figures, "js", "mean Jensen-Shannon divergence, nats")],
-    )
+    title = "Predictions at a position that holds the true token, the mask, or a random token"
+    forest = Forest("distances", figures, "js", "mean Jensen-Shannon divergence, nats")
+    return Report(title, figures, [forest])
 
 
 def coherence(_: Coherence, records: Sequence[CoherenceRecord]) -> Report:

@@ -143,7 +143,7 @@ def selectors(experiment: Sampled, records: Sequence[SampledRecord]) -> Report:
 
 def given(experiment: GivenAnswers, records: Sequence[GivenRecord]) -> Report:
     """Return each score's report by group, beside the dearest baseline."""
-    labels = experiment.contenders.labels
+    labels, dataset = experiment.contenders.labels, experiment.questions.dataset.name
     passes = mean_nfe(record["scores"] for record in records)
     reference, rows = references_of(passes)[0], list[dict[str, Cell]]()
     for group in dict.fromkeys(record["group"] for record in records):
@@ -161,9 +161,7 @@ def given(experiment: GivenAnswers, records: Sequence[GivenRecord]) -> Report:
                     "num_answers": len(within),
                     "num_right": num_right,
                     "auroc": auroc.estimate,
-                    PAPER: paper_figure(
-                        "auroc", experiment.questions.dataset.name, f"{label} at {group}"
-                    ),
+                    PAPER: paper_figure("auroc", dataset, f"{label} at {group}"),
                     "auroc_log_likelihood": None if of_totals is None else of_totals.estimate,
                     "difference": None if label == reference else auroc.minus(compared).estimate,
                     "median_perplexity": float(np.median(np.exp(-values))),
