@@ -56,21 +56,19 @@ def _append(context: Ids | None, ends: Ids) -> Ids | None:
 
 def check_abilities(read: Read, info: ModelInfo, abilities: frozenset[Ability]) -> None:
     """Raise InputError for a kind of Read that these abilities do not answer."""
-    is_among = among_of(read.readout) is not None
-    if read.context_ids is None and not read.shadow and not is_among:  # as nearly all
-        return
     has_context = read.context_ids is not None and isinstance(info.attention, BlockCausal)
-    needs: tuple[tuple[Ability, bool, str], ...] = (
-        ("two-stream", has_context, "a masked text beside the finished one"),
-        ("shadow", read.shadow, "shadows of its tokens"),
-        ("among", is_among, "probabilities among sets of tokens"),
+    is_among = among_of(read.readout) is not None
+    another = 'take another scorer, such as "dise", or the engine "transformers"'
+    needs: tuple[tuple[Ability, bool, str, str, str], ...] = (
+        ("two-stream", has_context, "a masked text beside the finished one", another, "scorer"),
+        ("shadow", read.shadow, "shadows of its tokens", another, "scorer"),
+        ("among", is_among, "probabilities among sets of tokens", another, "scorer"),
     )
-    for ability, is_needed, question in needs:
+    for ability, is_needed, what, advice, parameter in needs:
         if is_needed and ability not in abilities:
             raise InputError(
-                f"{info.name!r:.80} cannot read {question} ({ability}) as it is loaded: "
-                'take another scorer, such as "dise", or the engine "transformers"',
-                "scorer",
+                f"{info.name!r:.80} cannot read {what} ({ability}) as it is loaded: {advice}",
+                parameter,
             )
 
 
