@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from dise_adapters.local.decoder.batch import TextBatch
 from dise_adapters.local.reading import reader as reader_module
-from dise_adapters.local.reading.batching import batches
+from dise_adapters.local.reading.batching import batches, text_batch
 from dise_adapters.local.reading.layout import Layout, Run
 from dise_adapters.local.reading.reader import TransformerReader
 from dise_core import LLM, Candidates, Distribution, Read, TokenLogProbs, TopLogProbs
@@ -99,6 +99,18 @@ def test_every_run_is_in_one_batch_of_one_kind_whose_tokens_and_keys_are_mostly_
         assert len(batch) == 1 or max(lengths) * len(batch) <= max_tokens
         assert sum(lengths) >= (1 - max_padding) * max(lengths) * len(batch) - 1e-9
         assert sum(keys) >= 0.5 * max(keys) * len(batch)
+
+
+@pytest.mark.parametrize("starts", [(5,), (5, 5, 5), (5, 9), (9, 5), (5, 5, 9), (9, 5, 5)])
+def test_windows_share_their_positions_only_if_all_begin_alike(starts: tuple[int, ...]) -> None:
+    windows = runs_of(*[(3, 20) for _ in starts], is_window=True)
+    for window, start in zip(windows, starts, strict=True):
+        window.first = start
+    batch = text_batch(windows, 1, None)
+    assert np.broadcast_to(batch.positions, batch.input_ids.shape).tolist() == [
+        [start, start + 1, start + 2] for start in starts
+    ]
+    assert len(batch.positions) == (1 if len(set(starts)) == 1 else len(starts))
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=12), st.integers(1, 8))

@@ -68,12 +68,15 @@ def text_batch(batch: Sequence[Run], multiple: int, room: KVCache | None) -> Tex
 
 
 def _positions(batch: Sequence[Run], width: int) -> tuple[Ids, Ids | None]:
-    """Return the positions and groups of a batch as TextBatch has them. Those of an overlaid text's
-    padding are the first token's, so that it attends to something.
+    """Return the positions and groups of a batch as TextBatch has them. Windows share one line
+    only if all begin at the same position. Those of an overlaid text's padding are the first
+    token's, so that it attends to something.
     """
     if batch[0].is_window:
-        first = np.array([run.first for run in batch])[:, None]
-        return (first[:1] if (first == first[0]).all() else first) + np.arange(width), None
+        starts = [run.first for run in batch]
+        if min(starts) == max(starts):
+            starts = starts[:1]
+        return np.array(starts)[:, None] + np.arange(width), None
     if batch[0].groups is None:
         return np.arange(width)[None], None
     runs = [run for run in batch for _ in run.token_ids]
