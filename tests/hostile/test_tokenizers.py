@@ -41,6 +41,12 @@ def test_a_tokenizer_that_its_library_refuses_is_one_line(
         FastTokenizer.from_folder(folder)
 
 
+def test_what_fails_only_when_it_is_tried_is_told_as_a_trial(folder: Path) -> None:
+    edit(folder / "tokenizer_config.json", chat_template=[{"name": "tool", "template": "x"}])
+    with one_line(f"cannot load the tokenizer in {folder}: it fails on a trial text, its special"):
+        FastTokenizer.from_folder(folder)
+
+
 def test_the_expression_of_a_panic_is_one_line(folder: Path) -> None:
     """Oniguruma gives up after ten million steps, and the tokenizers library panics."""
     split = {"type": "Split", "behavior": "Isolated", "invert": False}

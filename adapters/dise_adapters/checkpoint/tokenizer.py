@@ -68,7 +68,9 @@ class FastTokenizer(Tokenizer):
             loaded.backend_tokenizer.no_padding()  # of every text to a given length
             loaded.backend_tokenizer.no_truncation()
             tokenizer = cls(loaded)
-            tokenizer._try()
+            trial = "it fails on a trial text, its special tokens or its chat template"
+            with refused(f"cannot load the tokenizer in {folder}: {trial}"):
+                tokenizer._try()
         return tokenizer
 
     def _try(self) -> None:
