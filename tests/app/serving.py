@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -42,9 +41,8 @@ class ServeProcess:
         )
         self._reader.start()
         line = self.process.stdout.readline()
-        found = re.search(r"http://\S+", line)
-        assert found, f"no address in {line!r}; the log says {self.log}"
-        self.url = found[0]
+        _, _, self.url = line.strip().rpartition(" at ")
+        assert self.url.startswith("http://"), f"no address in {line!r}; the log says {self.log}"
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         """Send the signal if it still runs, and return the exit code."""
