@@ -40,7 +40,8 @@ ConfigFields = dict[str, Any]
 
 AnswersFor = Literal["own", "next"]
 """The position that a row of logits predicts: its own, or the next one. With "next", row 0 also
-answers for position 0, except under causal attention, where position 0 has no answer."""
+answers for position 0, except under causal attention, where position 0 has no answer; under
+block-causal attention the finished block before a block answers for its first token."""
 
 
 @dataclass(frozen=True, slots=True)
