@@ -175,7 +175,8 @@ def predictor_of(family: Family, checked_on: str = "") -> type[CheckpointPredict
     """Return the predictor class of a family, ready for the hook dise_mask_predictors."""
     about = f"{family.about.rstrip('.')} ({in_words(family.attention)})."
     members = {"family": family, "checked_on": checked_on, "example": family.example}
-    members |= {"trained_on": family.trained_on, "__doc__": about, "__module__": __name__}
+    members |= {"trained_on": family.trained_on, "sampler": family.sampler}
+    members |= {"__doc__": about, "__module__": __name__}
     return type(CheckpointPredictor.__name__, (CheckpointPredictor,), members)
 
 

@@ -87,6 +87,7 @@ def models(
             "checked_on_weights": adapter.checked_on,
             "example": model or (name if by_name else adapter.example),
             "trained_on": adapter.trained_on,
+            "sampler": adapter.sampler,
             "scorers": suited_scorers(adapter.trained_on),
         }
         rows.append(row | facts | {"about": sentence(_about(adapter))})

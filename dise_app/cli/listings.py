@@ -107,6 +107,8 @@ def show_models(rows: Sequence[Fields]) -> None:
             name = f"[bold]{escape(row['name'])}[/bold]"
             console.print("  ".join([name, *filter(None, facts)]), soft_wrap=True)
             console.print(Padding(escape(row["about"]), (0, 0, 0, 2), expand=False))
+            if row["sampler"]:
+                console.print(escape(f"  Published sampler: {row['sampler']}"), soft_wrap=True)
             for word, fact in row.get("file", {}).items():
                 text = f"{fact:,}" if isinstance(fact, int) else printable(str(fact))
                 console.print(f"    {word}: {escape(text[:200])}", soft_wrap=True)

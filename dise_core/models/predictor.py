@@ -67,6 +67,10 @@ class MaskPredictor(ABC):
     """What its models were trained on, as `dise models` shows it: "masks alone", "masks and edits",
     "finished texts too", "random tokens" or "next tokens"; empty where that is not known."""
 
+    sampler: ClassVar[str] = ""
+    """The options of its models' published sampler, as `dise models` shows them; empty where that
+    is the default or not known."""
+
     abilities: frozenset[Ability] = frozenset()
     """What it answers beyond plain Reads. The engine refuses the rest by name."""
 

@@ -17,6 +17,7 @@ def names_diffcoder(fields: JsonFields, model: str) -> bool:  # noqa: ARG001
 
 DIFFCODER = Family(
     about="Stable-DiffCoder, on Llama.",
+    sampler="--unmasking threshold --unmasking-setting threshold=0.95",
     example="ByteDance-Seed/Stable-DiffCoder-8B-Instruct",
     architectures=("StableDiffcoderForCausalLM",),
     model_class="LlamaForCausalLM",

@@ -78,13 +78,14 @@ class Family:
     takes_gguf: whether GGUF files load too. recognizes: replaces the check of architectures and
     model_types. other_names: regular expressions for what models are called that have this format
     and are not covered, with the reason, in which {} is the name. obstacle: returns any other
-    reason for refusing a checkpoint, from its config.json and its name. trained_on: see
-    MaskPredictor.
+    reason for refusing a checkpoint, from its config.json and its name. trained_on,
+    sampler: see MaskPredictor.
     """
 
     about: str
     example: str = ""
     trained_on: str = "masks alone"
+    sampler: str = ""
     architectures: tuple[str, ...] = ()
     model_types: tuple[str, ...] = ()
     model_class: str

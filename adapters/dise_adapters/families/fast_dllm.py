@@ -7,6 +7,7 @@ from dise_core import BlockCausal
 
 FAST_DLLM = Family(
     about="Fast-dLLM v2, on Qwen2.",
+    sampler="--unmasking sub-blocks",
     architectures=("Fast_dLLM_QwenForCausalLM",),
     model_types=("Fast_dLLM_Qwen",),
     model_class="Qwen2ForCausalLM",

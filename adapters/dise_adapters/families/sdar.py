@@ -12,6 +12,7 @@ LENGTHS = (4, 8, 16, 32, 64)
 
 SDAR = Family(
     about="SDAR and TraDo, on Qwen3.",
+    sampler="--unmasking sequential, low-confidence-dynamic or entropy-bounded",
     example="JetLM/SDAR-4B-Chat",
     architectures=("SDARForCausalLM",),
     model_types=("sdar",),
