@@ -32,13 +32,16 @@ NEEDS = {
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let scripts import each other, and change neither malloc nor the garbage collector. What a
-    script leaves open fails its own test, not a later one.
+    script leaves open fails its own test, not a later one. Collections pass over what older tests
+    left, which in a long run is most of the heap.
     """
+    gc.freeze()
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     monkeypatch.setattr("dise_app.terminal.memory.keep_freed_memory", lambda: None)
     monkeypatch.setattr(gc, "freeze", lambda: None)
     yield
     gc.collect()
+    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("in_this_process")

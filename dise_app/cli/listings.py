@@ -108,7 +108,7 @@ def show_models(rows: Sequence[Fields]) -> None:
             console.print("  ".join([name, *filter(None, facts)]), soft_wrap=True)
             console.print(Padding(escape(row["about"]), (0, 0, 0, 2), expand=False))
             if row["sampler"]:
-                console.print(escape(f"  Published sampler: {row['sampler']}"), soft_wrap=True)
+                console.print(escape(f"  Sampler: {row['sampler']}"), soft_wrap=True)
             for word, fact in row.get("file", {}).items():
                 text = f"{fact:,}" if isinstance(fact, int) else printable(str(fact))
                 console.print(f"    {word}: {escape(text[:200])}", soft_wrap=True)

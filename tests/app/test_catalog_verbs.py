@@ -104,7 +104,7 @@ def test_models_tells_names_attention_and_what_weights_each_adapter_was_checked_
     samplers = {name: row["sampler"] for name, row in rows.items() if row["sampler"]}
     assert samplers.keys() == {"fast-dllm-v2", "stable-diffcoder", "llada2", "sdar", "sdar-moe"}
     shown = dise("models").out
-    assert all(f"  Published sampler: {sampler}\n" in shown for sampler in samplers.values())
+    assert all(f"  Sampler: {sampler}\n" in shown for sampler in samplers.values())
     weights = {"countdown": "its own", "sdar": "random", "llama": "published", "vllm-server": ""}
     assert {name: rows[name]["checked_on_weights"] for name in weights} == weights
 

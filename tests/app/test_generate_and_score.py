@@ -121,7 +121,7 @@ def test_bad_lines_are_named_and_the_others_are_done(dise: Dise, tmp_path: Path)
         ("generate ''", "the prompt is empty"),
         ("generate 1 --max-tokens 0", "dise: max_tokens=0: Input should be greater than or equal"),
         ("generate 1 --steps 4 --tokens-per-step 2", "give either --steps or --tokens-per-step"),
-        ("generate 1 --scorer dize", "unknown scorer 'dize'. Did you mean 'dise'? Known: any-ord"),
+        ("generate 1 --scorer dize", "unknown scorer 'dize'. Did you mean 'dise'? Known: ar-perp"),
         ("generate 1 --model countdwn", "unknown model 'countdwn'. Did you mean 'countdown'?"),
         ("generate 1 --model ./nowhere", "there is no folder './nowhere'"),
         ("generate 1 --model llada", "'llada' is an adapter and no model: name a model that it"),

@@ -94,7 +94,7 @@ def _own_classes() -> frozenset[str]:
 
 
 CAUSAL = Family(
-    about="An auto-regressive model of transformers, or a GGUF file of one: a judge.",
+    about="An auto-regressive model or a GGUF file of one: a judge.",
     trained_on="next tokens",
     model_class="AutoModelForCausalLM",
     answers_for="next",
