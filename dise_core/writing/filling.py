@@ -116,8 +116,10 @@ class Filling:
         if looks_ahead and self._is_over(reading):
             self.text.writing.commit(step, positions, reading.token_ids, reading.logprobs)
             return True
-        is_masked = np.isin(positions, masked, assume_unique=True)
-        candidates = reading.at(is_masked)
+        candidates = reading
+        if sampler.policy.edits or looks_ahead:
+            is_masked = np.isin(positions, masked, assume_unique=True)
+            candidates = reading.at(is_masked)
         state = UnmaskingStep(
             positions=masked,
             confidences=candidates.confidences,
