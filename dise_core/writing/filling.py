@@ -19,8 +19,6 @@ from dise_core.writing.policy import Drafts, UnmaskingStep
 from dise_core.writing.sampler import Sampler
 from dise_core.writing.schedule import Commit, Schedule
 
-NONE: Ids = np.zeros(0, np.int64)
-
 
 @dataclass(slots=True, eq=False)
 class Draft:
@@ -171,14 +169,11 @@ class Filling:
             cache=memory.hint(text, self.masks, is_first),
             is_complete=sampler.info.last_block == "alone",
         )
-        final = self._final(read, span[1] if is_whole else span[0])
-        final_read = replace(
-            read, positions=final, readout=self._own_tokens(text, final), canvas=None
-        )
         reads = [read, *sampler.recording(read)]
-        readings = yield [*reads, final_read] if len(final) else reads
-        if len(final):
-            memory.note(final_read, readings[-1])
+        of_final = self._reads_of_final(read, text, span[1] if is_whole else span[0])
+        readings = yield [*reads, *of_final]
+        for final_read, reading in zip(of_final, readings[len(reads) :], strict=True):
+            memory.note(final_read, reading)
         memory.note(read, readings[0])
         if self.valid is not None:
             readings = [self.valid.chosen(readings[0], noise), *readings[1:]]
@@ -188,7 +183,7 @@ class Filling:
     def _own_tokens(self, text: Ids, positions: Ids) -> TokenLogProbs:
         """Return the question that a scorer will ask about finished blocks."""
         constraint, start = self.text.sampler.constraint, self.text.prompt_length
-        if constraint is None or not constraint.is_told or not len(positions):
+        if constraint is None or not constraint.is_told:
             return TokenLogProbs(text[positions])
         stop = min(self.span[1], self.text.stop, int(positions[-1]) + 1)
         info = self.text.sampler.info
@@ -217,14 +212,17 @@ class Filling:
             stop=stop,
         )
 
-    def _final(self, read: Read, stop: int) -> Ids:
-        """Return the response's positions before `stop` with unknown logprobs."""
+    def _reads_of_final(self, read: Read, text: Ids, stop: int) -> list[Read]:
+        """Return the Read, if any, of response tokens before `stop` with unknown logprobs."""
         logprobs = self.text.sampler.memory.known(read.token_ids)
         if logprobs is None or read.guidance is not None:
-            return NONE
+            return []
         window = read.cache and read.cache.window
         start = max(self.text.prompt_length, window[0] if window else 0)
-        return start + np.flatnonzero(np.isnan(logprobs[start:stop]))
+        final = start + np.flatnonzero(np.isnan(logprobs[start:stop]))
+        if not len(final):
+            return []
+        return [replace(read, positions=final, readout=self._own_tokens(text, final), canvas=None)]
 
     def _find_masks(self, *, to_the_end: bool = False) -> Ids:
         ids = self.text.ids
