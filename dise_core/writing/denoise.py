@@ -124,7 +124,7 @@ class Denoiser(Sampler):
         draft = Draft(self, writing, prompt_length, stop, blocks, first_step, until_end)
         if self.constraint is not None:
             draft.witness = np.full(len(ids), OPEN)
-            draft.witness[:stop] = OPEN if witness is None else witness
+            draft.witness[:stop] = OPEN if witness is None else witness[:stop]
         while draft.blocks:
             yield from draft.fill()
         text = replace(canvas, ids=draft.ids.copy(), writing=draft.writing)

@@ -1,6 +1,7 @@
 """Gaps in a text: what fills one depends on both sides, and what follows it is no response."""
 
 import asyncio
+import re
 
 import numpy as np
 import pytest
@@ -108,6 +109,17 @@ def test_what_stands_around_a_gap_stays(policy: str, more: dict[str, object]) ->
     assert (steps[:3] == -1).all()
     assert (steps[3:8] >= 0).all()
     assert (steps[8:] == -1).all()
+    assert output.writing.ids[8:].tolist() == [5, 0, 2, 4]
+
+
+def test_a_gap_under_a_constraint_is_revised() -> None:
+    form = {"constraint": "regex", "constraint_settings": {"regex": "[a-c]{5}"}}
+    doubts = {"reviser": "remask", "reviser_settings": {"threshold": 1, "rounds": 2}}
+    params = {"max_tokens": 5, "temperature": 1, "seed": 3, **form, **doubts}
+    [output] = filled(ToyPredictor(), PREFIX, SUFFIX, **params).outputs
+    assert output.revisions
+    assert re.fullmatch("[a-c]{5}", output.text)
+    assert output.writing is not None
     assert output.writing.ids[8:].tolist() == [5, 0, 2, 4]
 
 
