@@ -91,7 +91,8 @@ class ResolvedWriting(Resolved):
 @dataclass
 class Preparation:
     """What the params of a request come to, whatever its prompts are: found out when it is first
-    asked, and then kept for all of them. tokens: what was built before of its constraint.
+    asked, and then kept for all of them, but for the constraint, which would fill the memory until
+    the last of many prompts is done. tokens: what was built before of its constraint.
     """
 
     resolver: "Resolver"
@@ -127,7 +128,7 @@ class Preparation:
         check_constraint(self.params, self.policy)
         return Order.of(constraint, self.params, self.resolver.predictor)
 
-    @cached_property
+    @property
     def constraint(self) -> Constrained | None:
         """Its constraint, built now unless it was before, which takes seconds at most. For any
         thread. Raises InputError if no answer is short enough.

@@ -6,11 +6,12 @@ import gc
 import sys
 import threading
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
 
-from dise_core import LLM, SamplingParams
+from dise_core import LLM, Read, Reading, SamplingParams
 from dise_core.constraints import orders
 from dise_core.constraints.automaton import Automaton
 from dise_core.constraints.building import Source, Stop, build
@@ -138,6 +139,27 @@ def test_a_constraint_is_built_once_for_requests_of_any_length(
         params = SamplingParams.model_validate({**settings, "max_tokens": length})
         llm.generate("ab", params)
     assert len(sources) == 1
+
+
+def test_constraints_of_prompts_that_wait_or_are_done_are_not_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = Kept(0)
+    monkeypatch.setattr(orders, "KEPT", kept)
+    model, held = ToyPredictor(), list[int]()
+
+    def read(reads: Sequence[Read]) -> list[Reading]:
+        held.append(kept.num_bytes_alive)
+        return ToyPredictor.read(model, reads)
+
+    monkeypatch.setattr(model, "read", read)
+    forms = [{"regex": f"[a-e]{{1,40}}{letter}"} for letter in "abcde"]
+    params = [
+        SamplingParams(max_tokens=4, constraint="regex", constraint_settings=form) for form in forms
+    ]
+    LLM(model, max_num_seqs=1).generate(["ab"] * 5, params)
+    assert held[0] > 0
+    assert max(held) < 2.5 * held[0]
 
 
 class CountedTokenizer(WordTokenizer):
