@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import model_validator
 
 from dise_core.params.base import Params
-from dise_core.params.marks import Replaces, replaced
+from dise_core.params.marks import Replaces, remaining
 
 ReadingName = Literal["menu", "each", "each-negated"]
 
@@ -54,12 +54,9 @@ class DecisionParams(Params):
         """Return these settings, and the defaults that go with them."""
         fields = DecisionParams.model_fields
         settings = self.model_dump(include={*fields}, exclude_unset=True)
-        dropped = {
-            option
-            for name, value in settings.items()
-            for option in replaced(DecisionParams, name, value != fields[name].default)
-        }
-        return DecisionParams(**defaults.model_dump(exclude_unset=True, exclude=dropped) | settings)
+        set_there = defaults.model_dump(exclude_unset=True)
+        rest = remaining(DecisionParams, set_there, settings, lambda name: fields[name].default)
+        return DecisionParams(**rest | settings)
 
 
 class ServedDecisions(Params):

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from pydantic import Field, field_validator
 
 from dise_core import Budget, InputError, SamplingParams
 from dise_core.params.base import Name, Params, Settings
-from dise_core.params.marks import replaced
+from dise_core.params.marks import remaining
 from dise_core.records import Fields, Record
 
 MAX_SECONDS = 1e6
@@ -96,14 +97,9 @@ class Defaults:
 
     def complete(self, fields: Fields, names: Collection[str]) -> Record:
         """Return a request's fields, and the defaults of the names that it leaves out."""
-        dropped = {
-            replaced_name
-            for name, value in fields.items()
-            for replaced_name in replaced(SamplingParams, name, value != getattr(self.params, name))
-        }
-        remaining = set(names) - dropped
-        defaults = {name: value for name, value in self._settings.items() if name in remaining}
-        return {**defaults, **fields}
+        usual = partial(getattr, self.params)
+        defaults = remaining(SamplingParams, self._settings, fields, usual)
+        return {name: defaults[name] for name in defaults.keys() & names} | fields
 
 
 def api_keys(file: Path | None) -> tuple[str, ...]:

@@ -1,10 +1,12 @@
 """What is said of an option at its field, beside its type and its bounds."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from pydantic import BaseModel
+
+from dise_core.records import Fields, Record
 
 
 class Mark(Enum):
@@ -38,15 +40,18 @@ def marked(params: type[BaseModel], mark: Mark) -> set[str]:
     return {name for name, field in params.model_fields.items() if mark in field.metadata}
 
 
-def replaced(params: type[BaseModel], name: str, is_changed: bool) -> Iterator[str]:
-    """Yield the options whose defaults do not apply once the option of that name is set: its
-    settings, and those that its marks name. is_changed: whether it differs from its default.
+def remaining(
+    params: type[BaseModel], defaults: Fields, given: Fields, usual: Callable[[str], object]
+) -> Record:
+    """Return the defaults of the options that are not given, without those that do not apply beside
+    them: the settings of an option whose value is not its `usual` one, and what its marks name.
     """
-    field = params.model_fields.get(name)
-    if field is None:
-        return
-    if is_changed and f"{name}_settings" in params.model_fields:
-        yield f"{name}_settings"
-    for mark in field.metadata:
-        if isinstance(mark, Replaces) and (is_changed or mark.always):
-            yield from mark.names
+    dropped = {*given}
+    for name in given.keys() & params.model_fields:
+        is_changed = given[name] != usual(name)
+        if is_changed:
+            dropped.add(f"{name}_settings")
+        for mark in params.model_fields[name].metadata:
+            if isinstance(mark, Replaces) and (is_changed or mark.always):
+                dropped.update(mark.names)
+    return {name: value for name, value in defaults.items() if name not in dropped}

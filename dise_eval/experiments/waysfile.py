@@ -12,7 +12,7 @@ from dise_app.files.texts import json_file
 from dise_core import InputError, SamplingParams
 from dise_core.errors import did_you_mean
 from dise_core.params.base import Name, Params, input_error
-from dise_core.params.marks import replaced
+from dise_core.params.marks import remaining
 from dise_core.records import Fields, Record
 
 FIXED: Record = {"logprobs": None, "seed": 0}
@@ -88,12 +88,7 @@ class WaysFile(Params):
     def params_of(self, name: str) -> WayParams:
         """Return a way's options. Raises InputError, which names it, for wrong ones."""
         options = self.ways[name]
-        dropped = {
-            field
-            for option, value in options.items()
-            for field in replaced(WayParams, option, value != self.shared.get(option))
-        }
-        shared = {option: self.shared[option] for option in self.shared.keys() - dropped}
+        shared = remaining(WayParams, self.shared, options, self.shared.get)
         try:
             return WayParams(**{**FIXED, **shared, **options})
         except InputError as error:
