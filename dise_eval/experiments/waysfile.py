@@ -27,10 +27,17 @@ class WayParams(SamplingParams):
     beside: Name | None = None
     """The way that this one is compared with, instead of the file's baseline."""
 
-    @property
-    def sampling(self) -> SamplingParams:
-        fields = set(SamplingParams.model_fields)
-        return SamplingParams(**self.model_dump(include=fields, exclude_unset=True))
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to write an answer. model: None for the experiment's. beside: the name of the way that
+    it is compared with; None for the baseline.
+    """
+
+    name: str
+    params: SamplingParams
+    model: str | None = None
+    beside: str | None = None
 
 
 class WaysFile(Params):
@@ -85,42 +92,37 @@ class WaysFile(Params):
             )
         return file
 
-    def params_of(self, name: str) -> WayParams:
-        """Return a way's options. Raises InputError, which names it, for wrong ones."""
+    def way(self, name: str) -> Way:
+        """Return a way. Raises InputError, which names it, for wrong options."""
         options = self.ways[name]
         shared = remaining(WayParams, self.shared, options, self.shared.get)
         try:
-            return WayParams(**{**FIXED, **shared, **options})
+            params = WayParams(**{**FIXED, **shared, **options})
         except InputError as error:
             raise InputError(
                 f"The way {name!r} cannot be used: {error}", error.parameter
             ) from error
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """A way to write an answer. model: None for the experiment's. beside: the name of the way that
-    it is compared with; None for the baseline.
-    """
-
-    name: str
-    params: SamplingParams
-    model: str | None = None
-    beside: str | None = None
+        fields = params.model_dump(include={*SamplingParams.model_fields}, exclude_unset=True)
+        beside = params.beside or self.baseline or next(iter(self.ways))
+        return Way(name, SamplingParams(**fields), params.model, None if beside == name else beside)
 
 
 def ways_of(file: WaysFile) -> list[Way]:
-    """Return a file's ways. Raises InputError for wrong options, an unknown `beside`."""
-    baseline = file.baseline or next(iter(file.ways))
-    ways = list[Way]()
-    for name in file.ways:
-        params = file.params_of(name)
-        beside = params.beside or baseline
-        if beside not in file.ways:
+    """Return a file's ways. Raises InputError for wrong options, and for a baseline or a `beside`
+    that is none of them.
+    """
+    if file.baseline is not None and file.baseline not in file.ways:
+        raise InputError(
+            f"The baseline {file.baseline!r} is no way of the file"
+            f"{did_you_mean(file.baseline, file.ways)}",
+            "baseline",
+        )
+    ways = [file.way(name) for name in file.ways]
+    for way in ways:
+        if way.beside is not None and way.beside not in file.ways:
             raise InputError(
-                f"The way {name!r} cannot be compared with {beside!r}, which is no way of the "
-                f"file{did_you_mean(beside, file.ways)}",
-                "beside" if params.beside else "baseline",
+                f"The way {way.name!r} cannot be compared with {way.beside!r}, which is no way of "
+                f"the file{did_you_mean(way.beside, file.ways)}",
+                "beside",
             )
-        ways.append(Way(name, params.sampling, params.model, None if beside == name else beside))
     return ways

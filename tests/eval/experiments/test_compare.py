@@ -168,7 +168,11 @@ def test_each_way_is_written_by_its_model_as_alone(dise: Dise, tmp_path: Path) -
             "The way 'b' cannot be compared with 'as writen', which is no way of the file. Did you "
             "mean 'as written'?",
         ),
-        (given(baseline="c"), "The way 'as written' cannot be compared with 'c', which is no way"),
+        (given(baseline="c"), "The baseline 'c' is no way of the file"),
+        (
+            given(baseline="onee", ways={"one": {"beside": "two"}, "two": {"beside": "one"}}),
+            "The baseline 'onee' is no way of the file. Did you mean 'one'?",
+        ),
         (given(ways={"a": {"model": "/no/such"}}), "/no/such"),
     ],
 )
