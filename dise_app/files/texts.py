@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,7 +13,7 @@ from tempfile import TemporaryFile
 from dise_core import DiseError, InputError
 from dise_core.errors import shown
 from dise_core.params.base import Settings
-from dise_core.records import JsonFields
+from dise_core.records import JsonFields, Record
 
 MADE_WITH = "made_with"
 """The one key in the file of an output's settings."""
@@ -154,9 +155,19 @@ def json_or_text(value: str) -> object:
 
 
 def json_file(path: Path) -> object:
-    """Return what a file of JSON holds. Raises InputError for none."""
+    """Return what a file of JSON holds. Raises InputError for none, and for an object with two
+    values of one name: one would be dropped.
+    """
+
+    def distinct(pairs: list[tuple[str, object]]) -> Record:
+        record = dict(pairs)
+        if len(record) < len(pairs):
+            [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
+            raise InputError(f"{path} gives {name!r:.80} twice in one object: keep one of them.")
+        return record
+
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(path.read_bytes(), object_pairs_hook=distinct)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:

@@ -186,10 +186,15 @@ def test_a_file_that_cannot_be_used_is_told_in_a_sentence_and_leaves_no_folder(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("content", "told"), [(None, "cannot read"), ("{", "holds no JSON")])
-def test_a_file_that_is_not_there_or_holds_no_json_is_told(
-    tmp_path: Path, content: str | None, told: str
-) -> None:
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "cannot read"),
+        ("{", "holds no JSON"),
+        ('{"ways": {"a": {"seed": 1}, "a": {"seed": 2}}}', "gives 'a' twice in one object"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, content: str | None, told: str) -> None:
     if content:
         (tmp_path / "ways.json").write_text(content)
     with pytest.raises(InputError, match=told):
