@@ -101,7 +101,7 @@ class _Asking:
     calibration: DecisionCalibration | None
 
     def facts(self, llm: LLM) -> JsonFields:
-        """Return what all answers depend on. Refuses another model's calibration."""
+        """Return what answers depend on. Raises InputError for another model's file."""
         if self.calibration is not None:
             self.calibration.check_model(llm.predictor)
         digest = None if self.calibration is None else self.calibration.digest

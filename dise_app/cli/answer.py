@@ -216,7 +216,9 @@ def refuse_both_or_neither(is_given: bool, parts: Parts, requests: str) -> None:
 
 
 def text_or_ids(request: JsonFields, field: str, default: str | None = None) -> str | list[int]:
-    """Return request[field], "_ids" or the default. InputError for both or none."""
+    """Return request[field], its "_ids" or the default. Raises InputError for both or
+    none.
+    """
     text, ids = request.get(field), request.get(f"{field}_ids")
     if text is None and ids is None and default is not None:
         return default

@@ -34,7 +34,7 @@ def settings(pairs: Iterable[str]) -> Settings:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a path that replaces `path` once it is on disk, or raise DiseError."""
+    """Yield a path that replaces `path` once it is on disk. Raises DiseError if not."""
     part = path.with_name(f".{path.name}.tmp-{gethostname()}-{os.getpid()}")
     try:
         yield part

@@ -56,7 +56,7 @@ def fitted(
     """Return the fit, by the map of least Brier score on inputs left out, and the `events` there.
     What is promised is fitted on half of the inputs, and the map on the others.
 
-    Raises InputError for fewer labels than `least`, and for what cannot be promised.
+    Raises InputError for fewer labels than `min_labels`, and for what cannot be promised.
     """
     kind, risk, coverage = questions[0].type, promises.risk, promises.coverage
     events(kind, None, labels).check(min_labels)

@@ -90,8 +90,9 @@ def fit_map(method: Method, labels: Labels) -> Map:
 
 
 def isotonic(labels: Labels, lowest: float | None = None) -> Isotonic:
-    """Return the isotonic regression. No probability is nearer to 0 or 1 than `least`, by default 1
-    / (n + 2), by the rule of succession: no number of labels shows that an answer cannot be wrong.
+    """Return the isotonic regression. No probability is nearer to 0 or 1 than `lowest`, by default
+    1 / (n + 2), by the rule of succession: no number of labels shows that an answer cannot be
+    wrong.
     """
     from sklearn.isotonic import IsotonicRegression
 

@@ -1,4 +1,4 @@
-"""MATH500: a LaTeX answer, compared as normalize text; if robust, also as mathematics."""
+"""MATH500: a LaTeX answer, compared as normalized text; if robust, also as mathematics."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ MAX_BYTES = 4 * 2**30
 
 
 def are_equal(answer: str, truth: str) -> bool:
-    """Return whether both are equal. False if one is unreadable or SECONDS pass."""
+    """Return whether both are equal; False if one is too long or unreadable, or late."""
     if max(len(answer), len(truth)) > MAX_LENGTH:
         return False
     try:

@@ -48,7 +48,9 @@ def _bin(probabilities: Scores, labels: Labels) -> Bin:
 
 
 def picture(probabilities: Scores, labels: Labels, search: Search | None, path: Path) -> None:
-    """Draw held-out reliability, and risk and coverage with the thresholds tried."""
+    """Draw the reliability of held-out probabilities, [n], and risk and coverage with the
+    thresholds that were tried.
+    """
     figure = Figure(figsize=(10, 5.2), layout="constrained")
     bins_axes, risk_axes = figure.subplots(1, 2)
     _draw_bins(bins_axes, probabilities, labels)

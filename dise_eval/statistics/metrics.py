@@ -97,7 +97,7 @@ def prr_half(scores: Scores, is_right: Rights) -> Scores:
 
 
 def ece(probabilities: Scores, is_right: Rights, num_bins: int = NUM_BINS) -> float:
-    """Return the expected calibration error over equal-width bins of [0, 1]."""
+    """Return the expected calibration error by equal widths of [0, 1]; 1 is in the last."""
     flat = probabilities.ravel()
     return _gap(flat, is_right, np.minimum((flat * num_bins).astype(np.int64), num_bins - 1))
 

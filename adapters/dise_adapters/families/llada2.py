@@ -48,7 +48,7 @@ def _routing(config: ConfigJson) -> ConfigFields:
 
 
 def _rotary_share(config: ConfigJson, head_dim: int) -> float:
-    """Return the rotated share of a head. Raises CheckpointError for an odd one."""
+    """Return the rotated share of a head. Raises CheckpointError unless it is even."""
     share = config.number("partial_rotary_factor")
     size = int(head_dim * share)
     if share > 1 or size < 2 or size % 2:

@@ -75,7 +75,7 @@ class PrefixTree:
         return len(self._free)
 
     def known(self, ids: Ids, salt: str = "") -> Ids:
-        """Return the rows of the kept blocks with which a text begins, int64 [<= N]."""
+        """Return the rows of the kept blocks that a text, int64 [N], begins with: [<= N]."""
         path = self._path(ids, salt)
         self._use(path)
         return _rows(path)

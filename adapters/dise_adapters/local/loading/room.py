@@ -73,7 +73,7 @@ def _refuse_too_large(claims: Sequence[Claim], free: Bytes) -> None:
 def _ways(
     first: Claim, judges: Sequence[Claim], free: Bytes, place: str
 ) -> Iterator[tuple[str, float]]:
-    """Yield the options of the first claim with which all fit, and what all then need."""
+    """Yield the options of the first claim with which all fit, and the bytes they need."""
     changes: dict[str, dict[str, Any]] = {"--dtype bfloat16": {"dtype": "bfloat16"}}
     for name in get_args(Quantization):
         changes[f"--quantization {name}"] = {"dtype": "auto", "quantization": name}

@@ -27,7 +27,7 @@ CPU_TOKENS = 2048
 """The most tokens in a batch on a CPU, whose cache then holds the matmuls' outputs."""
 
 MAX_LOGITS = 2**25
-"""The most logits at one time, 128 MiB of them; on a CPU an eighth, for its cache."""
+"""The most logits at one time, 128 MiB in float32; on a CPU an eighth, for its cache."""
 
 Places = tuple[Ids, Ids]
 """The rows of a batch that answer a Read, and those of its unconditional text; without guidance the
