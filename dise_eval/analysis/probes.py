@@ -20,12 +20,14 @@ from dise_core import (
     TokenSequence,
     gather,
 )
-from dise_core.arrays import Ids, Mask
+from dise_core.arrays import Ids
 from dise_core.noise import Noise
 from dise_eval.datasets.dataset import Problem
 from dise_eval.experiments.experiments import Experiment, what_fits
 from dise_eval.experiments.records import CoherenceRecord, DistancesRecord, RanksRecord, RecordT
 from dise_strategies.scorers.dise import DiSE
+from dise_strategies.selectors.counted import FirstK, LastK, MidK
+from dise_strategies.selectors.whole import ResponseText
 
 PAIRS = (("true", "mask"), ("random", "mask"), ("true", "random"))
 
@@ -151,36 +153,24 @@ class Coherence(Probe[CoherenceRecord]):
     def probe(
         self, item_id: str, text: TokenSequence, random: np.random.Generator
     ) -> Plan[CoherenceRecord]:
-        positions = text.text_positions
-        if len(positions) == 0:
+        if len(text.text_positions) == 0:
             return {"id": item_id, "scores": {}}
         k = self.num_tokens
-        middle = max(0, (len(positions) - k) // 2)
-        parts = {
-            "full": positions,
-            f"first-{k}": positions[:k],
-            f"mid-{k}": positions[middle : middle + k],
-            f"last-{k}": positions[-k:],
+        selectors: dict[str, Selector] = {
+            "full": ResponseText(),
+            f"first-{k}": FirstK(k=k),
+            f"mid-{k}": MidK(k=k),
+            f"last-{k}": LastK(k=k),
         }
         plans: list[Plan[Score]] = []
-        for part in parts.values():
-            ids = text.ids.copy()
-            ids[part] = self.random_tokens(random, len(part))
-            these = _These(positions=tuple(part.tolist()))
-            plans += [DiSE().score(read, these) for read in (text, replace(text, ids=ids))]
+        for selector in selectors.values():
+            ids, is_selected = text.ids.copy(), selector.select(text)
+            ids[is_selected] = self.random_tokens(random, int(is_selected.sum()))
+            plans += [DiSE().score(read, selector) for read in (text, replace(text, ids=ids))]
         values = [score.value for score in (yield from gather(*plans))]
-        pairs = zip(parts, values[::2], values[1::2], strict=True)
+        pairs = zip(selectors, values[::2], values[1::2], strict=True)
         scores = {name: {"natural": n, "randomized": r} for name, n, r in pairs}
         return {"id": item_id, "scores": scores}
-
-
-class _These(Selector):
-    """Selects given positions."""
-
-    positions: tuple[int, ...]
-
-    def select(self, sequence: TokenSequence) -> Mask:
-        return sequence.mask_of(list(self.positions))
 
 
 def jensen_shannon(p: Floats, q: Floats) -> float:
