@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from dise_core import LLM, SamplingParams, ScoringParams
 from dise_core.arrays import Ids
-from dise_core.errors import InputError, TooLongError, did_you_mean
+from dise_core.errors import InputError, TooLongError
 from dise_core.noise import drawn_seed
 from dise_core.plans.plan import Plan, gather
 from dise_core.plugins.catalog import Catalog
@@ -76,13 +76,6 @@ class DiseLM(LM):  # type: ignore[misc]
         if "samples" in settings:
             of_scorer = settings.get("scorer_settings", {})
             settings["scorer_settings"] = of_scorer | {"num_samples": settings.pop("samples")}
-        unknown = sorted(set(settings) - set(SamplingParams.model_fields))
-        if unknown:
-            raise InputError(
-                f"there is no setting {unknown[0]!r}"
-                f"{did_you_mean(unknown[0], SamplingParams.model_fields)}",
-                unknown[0],
-            )
         self._settings = {"logprobs": None, **settings}
         sampling = self._sampling({})
         self._seed = sampling.seed
