@@ -22,14 +22,6 @@ GRADERS: Mapping[str, GraderMaker] = {
 """Graders by name. They raise ValueError, with what is allowed, for a wrong truth."""
 
 __all__ = [
-    "GRADERS",
-    "ChoiceGrader",
-    "CountdownGrader",
-    "Grader",
-    "GraderMaker",
-    "MathGrader",
-    "Mode",
-    "NumberGrader",
-    "TextGrader",
+    "GRADERS", "CountdownGrader", "Grader", "GraderMaker", "MathGrader", "Mode", "NumberGrader",
     "Verdict",
-]
+]  # fmt: skip
