@@ -82,7 +82,7 @@ def fitted(
         num_inputs=map_labels.num_questions,
         before=fitting.figures(before.scores, before),
         after=fitting.figures(held_out.scores, held_out),
-        threshold=searching.threshold_of(promises.rule, sure, risk) if risk else None,
+        threshold=searching.search(promises.rule, sure, risk).threshold if risk else None,
         sets=answer_sets(one_each, map_, coverage) if coverage else None,
     )
     return fit, held_out

@@ -116,13 +116,6 @@ def search(rule: Rule, labels: Labels, promise: Promise) -> Search:
     return Search.by(rule, RankedLabels.of(labels.first(1)), promise)
 
 
-def threshold_of(rule: Rule, labels: Labels, promise: Promise) -> Threshold:
-    """Return the rule's threshold of largest coverage, on one answer to each question. Raises
-    InputError, with what was tried, if none keeps the promise.
-    """
-    return search(rule, labels, promise).threshold
-
-
 def _up(share: float) -> float:
     """Return a share rounded up to a tenth of a percent, to err above a promise."""
     return math.ceil(share * 1000 - 1e-9) / 1000

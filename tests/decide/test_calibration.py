@@ -40,7 +40,7 @@ from dise_eval.calibration.decided import labels_of as labels_of_lines
 from dise_eval.calibration.decisions import Promises
 from dise_eval.calibration.fitting import Labels
 from dise_eval.calibration.guarantee import Promise
-from dise_eval.calibration.searching import threshold_of
+from dise_eval.calibration.searching import search
 from tests.app.serving import serving
 from tests.calibrations import FIGURES
 from tests.commands import Dise
@@ -124,7 +124,7 @@ def test_the_promised_risk_is_broken_in_at_most_5_of_100_resamplings() -> None:
         mine, kept = drawn(random, 300, 3, 8)[0].split(0.5)
         map_ = fitting.temperature(mine)
         with suppress(InputError):
-            found = threshold_of("sgr", fitting.likeliest(map_, kept), Promise(0.1, 0.95))
+            found = search("sgr", fitting.likeliest(map_, kept), Promise(0.1, 0.95)).threshold
             above = softmax(pool / map_.temperature).max(axis=1) >= found.score
             num_broken += bool(above.any()) and float(risk[above].mean()) > 0.1
             num_made += 1

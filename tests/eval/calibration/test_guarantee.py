@@ -152,7 +152,7 @@ def test_sgr_is_the_binary_search_of_its_paper_from_the_first_rank_that_can_pass
             best, low = max(best, num_kept), middle + 1
         else:
             high, delta = middle - 1, 0.0
-    found = searching.threshold_of("sgr", labels, PROMISE)
+    found = searching.search("sgr", labels, PROMISE).threshold
     assert best > 0
     assert found.coverage == pytest.approx(best / 300)
     assert found.bound <= 0.1
@@ -167,7 +167,7 @@ def test_ltt_goes_on_from_three_starts_until_a_test_fails(seed: int, ties: bool)
     parts = {start: 0.03, (start + 250) // 2: 0.01, 250: 0.01}
     ranks = sorted({*parts, *range(start, 500, 5)})
     best = naive_tests(((rank, parts.get(rank, 0.0)) for rank in ranks), each)
-    found = searching.threshold_of("ltt", labels, PROMISE)
+    found = searching.search("ltt", labels, PROMISE).threshold
     assert found.coverage == pytest.approx(best / 500)
 
 
@@ -196,7 +196,7 @@ def test_ltt_chooses_at_least_what_mapies_fixed_sequence_testing_chooses(seed: i
 
 def told_by_refusal(rule: guarantee.Rule, labels: Labels, promise: Promise) -> str:
     with pytest.raises(InputError) as error:
-        searching.threshold_of(rule, labels, promise)
+        _ = searching.search(rule, labels, promise).threshold
     return str(error.value)
 
 
@@ -271,8 +271,8 @@ def test_the_reason_names_the_threshold_and_what_failed_behind_it(rule: guarante
 def test_a_threshold_counts_one_answer_to_a_question() -> None:
     labels, _ = population(3, 400)
     five = Labels(*(np.repeat(a, 5) for a in (labels.scores, labels.is_right, labels.questions)))
-    alone = searching.threshold_of("sgr", labels, PROMISE)
-    assert searching.threshold_of("sgr", five, PROMISE) == alone
+    alone = searching.search("sgr", labels, PROMISE).threshold
+    assert searching.search("sgr", five, PROMISE).threshold == alone
 
 
 @pytest.mark.parametrize("max_risk", [0.05, 0.1, 0.15, 0.2])
