@@ -60,8 +60,8 @@ def test_the_head_of_a_gguf_file_is_parsed_once_a_load(
         tiny_gguf.write(path)
     else:
         convert(MODELS[name], MODELS[name].folder(tmp_path / "original"), path, "Q8_0")
-    for loads in (1, 2):
-        answer(LLM(str(path)))
+    for loads, revision in enumerate((None, "main"), start=1):
+        answer(LLM(str(path), revision=revision))
         assert heads == {path.stat().st_size: loads}
 
 

@@ -57,7 +57,7 @@ def _look_up(model: str, revision: str | None) -> ModelFiles | None:
 
 def fetch(model: str, revision: str | None = None) -> ModelFiles:
     """Return a model's files, downloaded first if on the hub. Raises as `find` does."""
-    files = find(model) if is_gguf(model) or _is_folder(model) else None
+    files = find(model, revision) if is_gguf(model) or _is_folder(model) else None
     return files or ModelFiles.within(model_folder(model, revision))
 
 
