@@ -15,10 +15,9 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from dise_app.files.lines import lines_of, parse, without_bom
+from dise_app.files.lines import Line, lines_of, without_bom
 from dise_core import DiseError, InputError
 from dise_core.errors import error_line
-from dise_core.records import Record
 
 if TYPE_CHECKING:
     import pyarrow
@@ -32,25 +31,16 @@ MAGIC = {b"PAR1": ".parquet", b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
 """The first bytes of files other than JSON lines, and what their names should end in."""
 
 
-@dataclass(frozen=True, slots=True)
-class CorpusRow:
-    """A row: its number from 1 over all files, and its record or its problem."""
-
-    number: int
-    record: Record
-    problem: str | None = None
-
-
 @dataclass(slots=True)
 class ShardRows:
-    """The rows of one shard.
+    """The rows of one shard, which are numbered from 1 over all files.
 
     num_total: rows of all shards. source: SHA-256 of the input's lines, or of parquet's footers.
     corrupt: what is wrong with files that cannot be read to their ends, by name. tables: parquet's
     rows as they came, after an empty table with their columns.
     """
 
-    rows: list[CorpusRow] = field(default_factory=list)
+    rows: list[Line] = field(default_factory=list)
     num_total: int = 0
     source: hashlib._Hash = field(default_factory=hashlib.sha256)
     corrupt: dict[str, str] = field(default_factory=dict)
@@ -110,14 +100,7 @@ def _add_lines(path: Path, shard: ShardRows, turns: Iterator[bool]) -> None:
             if text.strip():
                 shard.num_total += 1
                 if next(turns):
-                    shard.rows.append(_row(shard.num_total, text))
-
-
-def _row(number: int, line: bytes) -> CorpusRow:
-    try:
-        return CorpusRow(number, parse(line))
-    except InputError as error:
-        return CorpusRow(number, {}, f"the line {error}")
+                    shard.rows.append(Line.read(shard.num_total, text, subject="the line "))
 
 
 def _add_groups(path: Path, shard: ShardRows, turns: Iterator[bool]) -> None:
@@ -134,7 +117,7 @@ def _add_groups(path: Path, shard: ShardRows, turns: Iterator[bool]) -> None:
             if next(turns):
                 with _naming(f"{path.name}, row group {group}", shard):
                     table = file.read_row_group(group)
-                    shard.rows += map(CorpusRow, count(first), _readable(table).to_pylist())
+                    shard.rows += map(Line, count(first), _readable(table).to_pylist())
                     shard.tables.append(table)
 
 

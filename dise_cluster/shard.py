@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic
 
-from dise_app.files.lines import encoded
+from dise_app.files.lines import Line, encoded
 from dise_app.files.reasons import commonest
 from dise_app.files.runner import Answered, P, Work
 from dise_app.files.texts import replacing, write_json
@@ -25,7 +25,7 @@ from dise_cluster.answers import (
     with_columns,
 )
 from dise_cluster.folder import Manifest, claim, manifest_path, packed, sha256_of, shard_path
-from dise_cluster.rows import CorpusRow, ShardRows, ending_of, read_shard
+from dise_cluster.rows import ShardRows, ending_of, read_shard
 from dise_core import LLM, InputError, Plan, SamplingParams
 from dise_core.records import Record
 from dise_core.scoring.calibration import fingerprint
@@ -109,15 +109,13 @@ class ShardJob(Generic[P]):
         write_json(manifest_path(path), manifest.model_dump())
         return manifest
 
-    def _plan(self, llm: LLM, row: CorpusRow) -> Plan[Answered]:
-        if row.problem is not None:
-            raise InputError(row.problem)
-        params = self.work.params
+    def _plan(self, llm: LLM, row: Line) -> Plan[Answered]:
+        record, params = row.checked(), self.work.params
         if isinstance(params, SamplingParams):
-            row_id = row.record.get("id")
+            row_id = record.get("id")
             seed = row_seed(params.seed or 0, row.number if row_id is None else row_id)
             params = params.model_copy(update={"seed": seed})
-        return (yield from self.work.plan_of(llm.planner, row.record, params))
+        return (yield from self.work.plan_of(llm.planner, record, params))
 
     def _write(
         self, path: Path, shard: ShardRows, table: pyarrow.Table | None, answers: list[Record]

@@ -6,19 +6,18 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from dise_app.files.linefile import LineFile
-from dise_app.files.lines import MAX_LINE, encoded, lines_of, parse, without_bom
+from dise_app.files.lines import MAX_LINE, Line, encoded, lines_of, without_bom
 from dise_app.files.reasons import reasons
 from dise_app.files.resume import answered_lines, begin, refuse_foreign_settings
 from dise_app.files.runner import Answered
 from dise_app.files.texts import refuse_existing, settings_path
 from dise_app.terminal.progress import close, in_order, progress_bar
 from dise_core import LLM, DiseError, InputError, Plan
-from dise_core.records import Fields, JsonFields, Record
+from dise_core.records import Fields, JsonFields
 
 STANDARD = Path("-")
 
@@ -28,26 +27,13 @@ LoadFor = Callable[[Iterator[Plan[Answered]]], None]
 Add = Callable[[JsonFields], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of the input: its number from 1, and its record or its problem."""
-
-    number: int
-    record: Record
-    problem: str | None = None
-
-
 def read_lines(path: Path, limit: int = MAX_LINE) -> Iterator[Line]:
     """Yield the non-blank lines of a file. Raises InputError if it cannot be read."""
     with _open_to_read(path) as file:
         for number, line in enumerate(lines_of(file, limit), start=1):
             text = without_bom(line) if number == 1 else line
-            if not text.strip():
-                continue
-            try:
-                yield Line(number, parse(text, limit))
-            except InputError as error:
-                yield Line(number, {}, str(error))
+            if text.strip():
+                yield Line.read(number, text, limit)
 
 
 def run_file(
@@ -111,9 +97,7 @@ def complete(
 
 
 def _plan(line: Line, plan_of: PlanOf) -> Plan[Answered]:
-    if line.problem is not None:
-        raise InputError(line.problem)
-    return (yield from plan_of(line.record))
+    return (yield from plan_of(line.checked()))
 
 
 @contextmanager

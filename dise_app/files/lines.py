@@ -3,16 +3,40 @@
 import codecs
 import json
 from collections.abc import Iterator
-from typing import BinaryIO, NoReturn
+from dataclasses import dataclass
+from typing import BinaryIO, NoReturn, Self
 
 from dise_core import InputError
-from dise_core.records import JsonFields, is_deeper
+from dise_core.records import JsonFields, Record, is_deeper
 
 MAX_LINE = 2**24
 """The most bytes in a line that others wrote."""
 
 MAX_DEPTH = 64
 """The most lists and objects around one value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line or row of the input: its number from 1, and its record or its problem."""
+
+    number: int
+    record: Record
+    problem: str | None = None
+
+    @classmethod
+    def read(cls, number: int, text: bytes, limit: int = MAX_LINE, subject: str = "") -> Self:
+        """Return a line as `parse` reads it. subject: what the problem begins with."""
+        try:
+            return cls(number, parse(text, limit))
+        except InputError as error:
+            return cls(number, {}, f"{subject}{error}")
+
+    def checked(self) -> Record:
+        """Return the record. Raises InputError with the problem, if there is one."""
+        if self.problem is not None:
+            raise InputError(self.problem)
+        return self.record
 
 
 def lines_of(file: BinaryIO, limit: int = MAX_LINE) -> Iterator[bytes]:
