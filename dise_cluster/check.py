@@ -50,10 +50,8 @@ def check(
         for path, manifest in manifests.items()
         if manifest.run != digest_of(run)
     ]
-    if (
-        len({(manifest.run, manifest.total, manifest.source) for manifest in manifests.values()})
-        > 1
-    ):
+    runs = {(manifest.run, manifest.total, manifest.source) for manifest in manifests.values()}
+    if len(runs) > 1:
         problems.append("the shards are of several runs, or of an input that changed between them")
     if are_all_failed([*manifests.values()]):
         problems.append("all rows failed")
