@@ -1,16 +1,13 @@
-"""Automata over tokens beside searches over all texts, and decodes that never get stuck."""
+"""Automata over tokens beside searches over all texts."""
 
 from __future__ import annotations
 
 import itertools
-import random
-import re
 
 import numpy as np
 import pytest
 
-from dise_core.arrays import Ids, Mask
-from dise_core.constraints.programme import Weighted, best, drawn
+from dise_core.arrays import Mask
 from dise_core.constraints.tokens import TokenAutomaton
 from dise_core.errors import InputError
 from tests import word_tokens
@@ -19,14 +16,6 @@ from tests.word_tokens import WordTokenizer
 BYTES = [bytes([byte]) for byte in range(256)]
 LONGER = [b'"name', b'": ', b'": "', b"name", b'"}', b", ", b"true", b"false", b"ab", b" a", b'{"']
 WORDS = WordTokenizer([*BYTES, *LONGER])
-STRING = r'"[^"\\\x00-\x1f\x7f-\x9f]*"'
-OBJECT = rf'\{{"name": {STRING}, "flag": (true|false), "ids": \[([0-9]+(, [0-9]+){{0,2}})?\]\}}'
-EXPRESSIONS = [
-    OBJECT,
-    rf"\[{STRING}(, {STRING}){{0,3}}\]",
-    "(red|green|blue|greenish)",
-    "(ab){2,9}",
-]
 
 
 def tokens_of(
@@ -131,62 +120,3 @@ def test_a_vocabulary_that_cannot_spell_an_answer_is_refused() -> None:
             tokens_of(expression, vocabulary)
     with pytest.raises(InputError, match="does not tell which bytes its tokens spell"):
         tokens_of("a", WordTokenizer([]))
-
-
-def ranked(generator: np.random.Generator, temperature: float) -> Weighted:
-    """Return the 16 likeliest tokens of a random distribution."""
-    logits = generator.normal(size=WORDS.vocab_size) * 4
-    logits[WORDS.mask] = -np.inf
-    ids = np.argsort(-logits, kind="stable")[:16]
-    return ids, logits[ids] / (temperature or 1.0)
-
-
-def candidates(tokens: TokenAutomaton, row: Weighted, witness: int | None) -> Weighted:
-    more = tokens.completion if witness is None else np.append(tokens.completion, witness)
-    added = np.setdiff1d(more, row[0])
-    return np.concatenate([row[0], added]), np.concatenate([row[1], np.full(len(added), -1e4)])
-
-
-def decoded(
-    tokens: TokenAutomaton, num_tokens: int, block_length: int, temperature: float, seed: int
-) -> Ids:
-    """Return a text written in blocks, one or two random positions a step."""
-    generator, rng = np.random.default_rng(seed), random.Random(seed)
-    text, state = np.full(num_tokens, WORDS.mask), tokens.start
-    for begin in range(0, num_tokens, block_length):
-        block = text[begin : begin + block_length]
-        final = tokens.feasible(num_tokens - begin - len(block))
-        witness: list[int | None] = [None] * len(block)
-        while len(masked := np.flatnonzero(block == WORDS.mask)):
-            rows = [
-                candidates(tokens, ranked(generator, temperature), witness[index])
-                if index in masked
-                else (block[index : index + 1], np.zeros(1))
-                for index in range(len(block))
-            ]
-            if temperature:
-                columns = drawn(tokens, state, rows, final, generator.random(len(block)))
-            else:
-                columns = best(tokens, state, rows, final)
-            found = [int(ids[column]) for (ids, _), column in zip(rows, columns, strict=True)]
-            witness[:] = found
-            for index in rng.sample(masked.tolist(), min(len(masked), rng.randint(1, 2))):
-                block[index] = found[index]
-        state = tokens.after(block, state)
-    return text
-
-
-@pytest.mark.parametrize("expression", EXPRESSIONS)
-@pytest.mark.parametrize("more", [0, 1, 7, 40])
-def test_a_decode_that_carries_its_witness_ends_in_a_valid_text(expression: str, more: int) -> None:
-    """With tight and loose lengths, short and long blocks, and both temperatures: 128 decodes."""
-    tokens = tokens_of(expression)
-    for seed, (block_length, temperature) in enumerate(
-        itertools.product((8, 13, 32, 64), (0.0, 1.0))
-    ):
-        text = decoded(tokens, tokens.least + more, block_length, temperature, seed)
-        assert tokens.accepting[tokens.after(text)]
-        written = b"".join(WORDS.words[token] for token in text if token != WORDS.end)
-        assert re.fullmatch(expression, written.decode())
-        ends = np.flatnonzero(text == WORDS.end)
-        assert len(ends) == 0 or (text[ends[0] :] == WORDS.end).all()
