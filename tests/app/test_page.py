@@ -11,13 +11,12 @@ import pytest
 from pydantic import Field
 
 from dise_core import AsyncLLM, Plan, Score, Scorer, TokenSequence
-from dise_core.plugins.discovery import installed_catalog
-from dise_core.plugins.entry import Entry
 from dise_core.scoring.scorer import Selector
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END, LETTERS
 from tests.app.browser import NEEDED, Keys, Page, values
 from tests.app.serving import serving
+from tests.guests import with_guests
 
 pytestmark = NEEDED
 
@@ -42,8 +41,7 @@ def countdown() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def toy() -> Iterator[str]:
-    own = installed_catalog()
-    catalog = own.having(scorers={**own.scorers, "weighted": Entry(Weighted, "guest")})
+    catalog = with_guests(scorers={"weighted": Weighted})
     with serving(AsyncLLM(ToyPredictor(), catalog=catalog)) as url:
         yield url
 

@@ -26,11 +26,9 @@ from dise_core import (
     TokenLogProbs,
     TokenSequence,
 )
-from dise_core.plugins.catalog import Catalog
-from dise_core.plugins.discovery import installed_catalog
-from dise_core.plugins.entry import Entry
 from dise_core.testing import ToyPredictor
 from tests.app.serving import ServeProcess, serving
+from tests.guests import with_guests
 
 BODY = {"prompt": [1, 2], "response": [3, 4, 5]}
 PROBLEM = "83,18,75 -> 10"
@@ -60,15 +58,12 @@ class Poisoned(ToyPredictor):
         return super().logits(ids) * (np.nan if ids[0] == 9 else 1)
 
 
-def catalog() -> Catalog:
-    ours = installed_catalog()
-    broken = {"endless": Entry(Endless, "tests"), "raising": Entry(Raising, "tests")}
-    return ours.having(scorers={**ours.scorers, **broken})
+BROKEN: dict[str, type[Scorer]] = {"endless": Endless, "raising": Raising}
 
 
 @pytest.fixture
 def server() -> Iterator[tuple[str, AsyncLLM]]:
-    llm = AsyncLLM(Poisoned(), catalog=catalog(), max_num_seqs=4, max_waiting=8)
+    llm = AsyncLLM(Poisoned(), catalog=with_guests(scorers=BROKEN), max_num_seqs=4, max_waiting=8)
     with serving(llm, Limits(max_body_bytes=10_000, timeout=1.0)) as url:
         yield url, llm
 
@@ -137,7 +132,7 @@ def sent(url: str, stream: bool) -> socket.socket:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_goes_away_frees_its_place(stream: bool) -> None:
-    llm = AsyncLLM(Poisoned(), catalog=catalog(), max_num_seqs=1)
+    llm = AsyncLLM(Poisoned(), catalog=with_guests(scorers=BROKEN), max_num_seqs=1)
     with serving(llm) as url:
         with sent(url, stream):
             eventually(lambda: llm.engine.num_running == 1)

@@ -20,10 +20,10 @@ from dise_app.settings import settings_of
 from dise_core import AsyncLLM, Plan, Score, Scorer, Selector, TokenSequence
 from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plugins.discovery import installed_catalog
-from dise_core.plugins.entry import Entry
 from dise_core.scoring.strategy import Strategy
 from dise_core.testing import ToyPredictor
 from tests.app.serving import serving
+from tests.guests import with_guests
 
 FIELDS = {
     "scorer": "scorers",
@@ -78,9 +78,7 @@ class Broken(Odd):
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    own = installed_catalog()
-    plugins = {name: Entry(cls, "guest") for name, cls in (("odd", Odd), ("broken", Broken))}
-    catalog = own.having(scorers={**own.scorers, **plugins})
+    catalog = with_guests(scorers={"odd": Odd, "broken": Broken})
     limits = Limits(max_tokens_limit=77, grace=1, default={"steps": 9})
     with serving(AsyncLLM(ToyPredictor(), catalog=catalog), limits) as address:
         yield address

@@ -14,7 +14,6 @@ from dise_core import (
     LLM,
     AsyncLLM,
     BlockCausal,
-    Catalog,
     CompletionOutput,
     Explanation,
     Plan,
@@ -30,11 +29,10 @@ from dise_core import (
     TokenSequence,
 )
 from dise_core.arrays import Ids
-from dise_core.plugins.discovery import installed_catalog
-from dise_core.plugins.entry import Entry
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END, MASK
 from tests.core.test_judge import Judge, PairTokenizer
+from tests.guests import with_guests
 
 PROMPT, RESPONSE = [1, 2, 3], [4, 5, 6, 7, 8]
 PARTS = [
@@ -257,14 +255,10 @@ class Odd(Scorer):
         return Score(-2.0, positions)
 
 
-def catalog() -> Catalog:
-    """Return the installed catalog, with a guest."""
-    installed = installed_catalog()
-    return installed.having(scorers={**installed.scorers, "odd": Entry(Odd, "guest")})
-
-
 def test_a_guests_scorer_is_explained_by_what_it_asked() -> None:
-    explained = explanation_of(given("odd", LLM(ToyPredictor(), catalog=catalog())))
+    explained = explanation_of(
+        given("odd", LLM(ToyPredictor(), catalog=with_guests(scorers={"odd": Odd})))
+    )
     assert explained.about == "Minus the number of its Reads."
     assert explained.formula == "value = -2.0000, computed by the scorer from 2 Reads"
     assert [read.asks for read in explained.reads] == ["other tokens"] * 2
@@ -288,7 +282,7 @@ def test_the_async_entry_point_explains_too() -> None:
 
 
 def test_an_error_of_a_pass_reaches_the_scorer_as_ever() -> None:
-    llm = LLM(Failing(), catalog=catalog())
+    llm = LLM(Failing(), catalog=with_guests(scorers={"odd": Odd}))
     output = given("odd", llm, logprobs=None)
     assert explanation_of(output).formula == "no token is selected, so there is no score"
     with pytest.raises(PlanError, match="no pass"):

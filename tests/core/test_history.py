@@ -27,9 +27,8 @@ from dise_core import (
     rewritten,
 )
 from dise_core.history import Writing
-from dise_core.plugins.catalog import Entry
-from dise_core.plugins.discovery import installed_catalog
 from dise_core.testing import ToyPredictor
+from tests.guests import with_guests
 
 ids = st.lists(st.integers(0, 3), min_size=1, max_size=8)
 
@@ -117,9 +116,7 @@ class Replacing(Reviser):
 def test_a_revisers_own_token_is_unknown_and_the_others_are_kept(
     settings: dict[str, bool], scorer: str
 ) -> None:
-    catalog = installed_catalog()
-    catalog = catalog.having(revisers={"replacing": Entry(Replacing, "guest")})
-    llm = LLM(ToyPredictor(), catalog=catalog)
+    llm = LLM(ToyPredictor(), catalog=with_guests(revisers={"replacing": Replacing}))
     params = SamplingParams(max_tokens=6, scorer=scorer, selector="response")
     [plain] = llm.generate("abc", params)
     changes = {"reviser": "replacing", "reviser_settings": settings}

@@ -23,7 +23,6 @@ from dise_core import (
     LLM,
     AsyncLLM,
     Budget,
-    Catalog,
     ClosedError,
     DiseError,
     Evaluation,
@@ -46,11 +45,10 @@ from dise_core import (
 )
 from dise_core.engine import AsyncEngine, Engine
 from dise_core.params.engine import EngineConfig
-from dise_core.plugins.discovery import installed_catalog
-from dise_core.plugins.entry import Entry
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import MASK
 from tests.app.serving import serving
+from tests.guests import with_guests
 from tests.hostile.bounds import bounded, cases
 
 LEAVING: list[type[BaseException]] = [
@@ -153,16 +151,6 @@ def test_a_plan_that_swallows_its_errors_ends() -> None:
     engine.close(0.1)
 
 
-def catalog(**additions: dict[str, type[Any]]) -> Catalog:
-    """The installed catalog with some classes of a plugin more."""
-    found = installed_catalog()
-    kinds: dict[str, Any] = {
-        kind: {**getattr(found, kind), **{name: Entry(cls, "bad") for name, cls in classes.items()}}
-        for kind, classes in additions.items()
-    }
-    return found.having(**kinds)
-
-
 def answering(kind: str, answer: Any) -> tuple[LLM, SamplingParams]:
     """Return a model one of whose plugins, or its predictor, always gives that answer, and a
     request that meets it.
@@ -205,7 +193,7 @@ def answering(kind: str, answer: Any) -> tuple[LLM, SamplingParams]:
     options = {"policy": "unmasking", "reads": "scorer"}
     asked = {} if kind == "reading" else {options.get(kind, kind): "bad"}
     params = SamplingParams(max_tokens=3, logprobs=None, **asked)  # type: ignore[arg-type]
-    return LLM(BadPredictor(), catalog=catalog(**plugins)), params
+    return LLM(BadPredictor(), catalog=with_guests(**plugins)), params
 
 
 WRONG: list[tuple[str, Any, str]] = [
@@ -232,7 +220,7 @@ def test_a_text_after_another_prompt_is_refused() -> None:
             text = yield from denoiser.write(np.append(prompt, 1), 2)
             return Generation(text, (yield from scorer.evaluate(text)))
 
-    llm = LLM(ToyPredictor(), catalog=catalog(length_controllers={"bad": OtherPrompt}))
+    llm = LLM(ToyPredictor(), catalog=with_guests(length_controllers={"bad": OtherPrompt}))
     with pytest.raises(PluginError, match=r"length controller .* begins with the prompt"):
         llm.generate([1, 2], SamplingParams(max_tokens=2, length="bad"))
 
@@ -295,7 +283,7 @@ def test_a_reviser_that_never_ends_is_ended_by_its_budget() -> None:
                 yield []
 
     async def ask(name: str) -> Any:
-        revisers = catalog(revisers={"endless": Endless, "idle": Idle})
+        revisers = with_guests(revisers={"endless": Endless, "idle": Idle})
         async with AsyncLLM(ToyPredictor(), catalog=revisers, budget=Budget(passes=50)) as llm:
             return await llm.generate([1, 2], SamplingParams(max_tokens=3, reviser=name))
 

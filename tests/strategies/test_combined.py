@@ -11,11 +11,10 @@ from typing import Any, ClassVar
 import pytest
 
 from dise_core import LLM, InputError, SamplingParams, ScoringParams
-from dise_core.plugins.discovery import installed_catalog
-from dise_core.plugins.entry import Entry
 from dise_core.testing import ToyPredictor
 from dise_strategies.scorers.combined import Combined
 from dise_strategies.scorers.dise import DiSE
+from tests.guests import with_guests
 
 PARTS: list[dict[str, Any]] = [
     {"scorer": "dise", "selector": "response", "weight": 2.0},
@@ -80,8 +79,7 @@ class Reading(DiSE):
 
 
 def test_it_needs_the_writing_that_a_part_of_a_plugin_does() -> None:
-    own = installed_catalog()
-    catalog = own.having(scorers={**own.scorers, "reading": Entry(Reading, "guest")})
+    catalog = with_guests(scorers={"reading": Reading})
     scorer = catalog.scorer("combined", {"parts": [{"scorer": "dise"}, {"scorer": "reading"}]})
     assert isinstance(scorer, Combined)
     assert scorer.needs_writing
