@@ -10,9 +10,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from dise_adapters.local.loading import claims
+from dise_adapters.checkpoint.hub import read_config
+from dise_adapters.checkpoint.weights import Safetensors
+from dise_adapters.families.family import Checkpoint
+from dise_adapters.families.llada import LLADA
+from dise_adapters.local.loading import claims, room
 from dise_adapters.local.memory import free_main_memory
-from dise_core import LLM, InputError
+from dise_core import LLM, EngineConfig, InputError
 from tests import sparse, tiny_causal
 from tests.reference_llada import default_config, random_weights, write_checkpoint
 
@@ -156,11 +160,6 @@ def test_a_judge_counts_beside_the_model(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_gpus_memory_is_looked_at_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dise_adapters.families.family import Checkpoint
-    from dise_adapters.families.llada import LLADA
-    from dise_adapters.local.loading import room
-    from dise_core import EngineConfig
-
     folder, device = folder_of(tmp_path, torch.bfloat16), torch.device("cuda:1")
     monkeypatch.setattr(claims, "choose_device", lambda _: device)
     asked: list[torch.device] = []
@@ -170,9 +169,6 @@ def test_a_gpus_memory_is_looked_at_by_its_name(
         return 2 * NUMBERS - 1
 
     monkeypatch.setattr(claims, "free_bytes", free_of)
-    from dise_adapters.checkpoint.hub import read_config
-    from dise_adapters.checkpoint.weights import Safetensors
-
     settings = LLADA.settings(read_config(str(folder)) or {}, str(folder))
     wanted = [(Checkpoint(LLADA, Safetensors(folder), settings), EngineConfig(device="cuda:1"))]
     with pytest.raises(InputError, match=r"of the memory of cuda:1 as bfloat16, and 0.0 GiB are"):
