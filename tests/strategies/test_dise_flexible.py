@@ -2,53 +2,23 @@
 1 to 20.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from dise_core import LLM, Candidates, Read, Reading, SamplingParams, TokenSequence, drive
-from dise_core.noise import Noise
+from dise_core import LLM, SamplingParams, TokenSequence, drive
 from dise_core.plans.cost import count_nfe
 from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END, MASK
-from dise_core.writing.denoise import Denoiser
 from dise_core.writing.generation import Generation
 from dise_strategies.lengths.dise_flexible import DiSEFlexible
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.selectors.whole import ResponseText
-from dise_strategies.unmasking.ranked import LowConfidence
+from tests.scripted_model import PROMPT, ScriptedModel, denoiser_of
 
-PROMPT = [1, 2]
 A, B, C, D, E = 3, 4, 5, 6, 7
-
-
-class ScriptedModel:
-    """Fills each masked text with the next line of its script, and regenerates each finished one
-    with the next score.
-    """
-
-    def __init__(self, fills: Sequence[Sequence[int]], scores: Sequence[float]) -> None:
-        self._fills = iter(fills)
-        self._scores = iter(scores)
-        self.scored: list[list[int]] = []
-        """The response of each text that was scored."""
-
-    def read(self, reads: Sequence[Read]) -> list[Reading]:
-        if isinstance(reads[0].readout, Candidates):
-            [read] = reads
-            assert read.token_ids[-len(read.positions) :].tolist() == [MASK] * len(read.positions)
-            tokens = np.array(next(self._fills))
-            assert len(tokens) == len(read.positions)
-            return [Reading(tokens, np.zeros(len(tokens), np.float32), np.ones(len(tokens)))]
-        self.scored.append(reads[0].token_ids[len(PROMPT) :].tolist())
-        value = next(self._scores)
-        return [
-            Reading(read.readout.targets, np.full(len(read.positions), value, np.float32))
-            for read in reads
-        ]  # type: ignore[union-attr]
 
 
 @dataclass(frozen=True)
@@ -135,11 +105,6 @@ CASES = {
 }
 
 
-def denoiser_of(max_length: int, **settings: object) -> Denoiser:
-    params = SamplingParams(**settings)  # type: ignore[arg-type]
-    return Denoiser(ToyPredictor(max_length).info, LowConfidence(), Noise(0), params)
-
-
 def run(
     controller: DiSEFlexible, model: ScriptedModel, base_length: int, max_length: int
 ) -> tuple[Generation, int]:
@@ -151,7 +116,7 @@ def run(
 @pytest.mark.parametrize("name", CASES)
 def test_algorithm_1_makes_the_trace_written_by_hand(name: str) -> None:
     case = CASES[name]
-    model = ScriptedModel(case.fills, case.scores)
+    model = ScriptedModel(case.scores, case.fills)
     result, nfe = run(DiSEFlexible(**case.settings), model, len(case.fills[0]), case.max_length)
     assert model.scored == case.scored
     assert result.sequence.response.tolist() == case.answer
