@@ -99,7 +99,7 @@ class Defaults:
         """Return a request's fields, and the defaults of the names that it leaves out."""
         usual = partial(getattr, self.params)
         defaults = remaining(SamplingParams, self._settings, fields, usual)
-        return {name: defaults[name] for name in defaults.keys() & names} | fields
+        return {**{name: defaults[name] for name in defaults.keys() & names}, **fields}
 
 
 def api_keys(file: Path | None) -> tuple[str, ...]:
