@@ -8,7 +8,9 @@ from typing import Any
 
 
 def written(path: Path, *rows: object) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    """Write the rows; a text stands as it is."""
+    lines = (row if isinstance(row, str) else json.dumps(row) for row in rows)
+    path.write_text("".join(f"{line}\n" for line in lines))
     return path
 
 

@@ -13,9 +13,12 @@ class Recorded:
     def __init__(self, answer: Callable[[Sequence[Read]], list[Reading]]) -> None:
         self._answer = answer
         self.reads: list[Read] = []
+        self.num_texts = 0
+        """Different texts, each counted at every call that read it."""
 
     def __call__(self, reads: Sequence[Read]) -> list[Reading]:
         self.reads.extend(reads)
+        self.num_texts += len({read.token_ids.tobytes() for read in reads})
         return self._answer(reads)
 
 

@@ -10,8 +10,12 @@ import signal
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
+
+import pytest
 
 from dise_app.server.app import create_app
 from dise_app.server.guards.hosts import Hosts
@@ -20,6 +24,13 @@ from dise_app.server.run import GracefulServer
 from dise_app.server.service import Service
 from dise_core import AsyncLLM
 from dise_core.records import Fields
+
+
+def imported(name: str) -> Any:
+    """Import a client, which may warn of whatever it likes, or skip."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip(name)
 
 
 class ServeProcess:

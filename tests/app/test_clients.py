@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -16,7 +15,7 @@ from dise_core import AsyncLLM
 from dise_core.arrays import Ids
 from dise_core.records import Fields
 from dise_core.testing.toy_model import Logits
-from tests.app.serving import serving
+from tests.app.serving import imported, serving
 from tests.ascii_model import END, VOCAB_SIZE, AsciiPredictor, AsciiTokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -97,13 +96,6 @@ def url() -> Iterator[str]:
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     monkeypatch.setenv("LANGSMITH_TRACING", "false")
-
-
-def imported(name: str) -> Any:
-    """Import a client, which may warn of whatever it likes, or skip."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return pytest.importorskip(name)
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,7 @@ PAGES = [
 
 HUB = "needs a model of 16 GB, or a data set, from the hub"
 VLLM = "needs vLLM; tests/vllm run it there"
-SERVER = "needs a server; tests/app/test_serving_docs.py starts one for it"
+SERVER = "needs a server; tests/app/test_serve.py starts one for it"
 PLUGIN = "needs the plugin installed; tests/app/test_third_party.py does it"
 CLUSTER = "needs a corpus, or Ray; tests/cluster runs such lines"
 WALK = "needs what the lines before it write; a test walks the page"

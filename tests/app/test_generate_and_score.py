@@ -5,26 +5,16 @@ import json
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.commands import Dise
+from tests.jsonlines import records_of, written
 
 PROBLEM = "83,18,75 -> 10"
 ANSWER = "18+75=93,93-83=10<answer>18+75-83</answer>"
 NONSENSE = "83<answer>=+18,75-93=10+93</answer>18+75-83,"
 FAST = ("--max-tokens", 24, "--block-length", 12, "--tokens-per-step", 6)
-
-
-def write_jsonl(path: Path, *records: Any) -> Path:
-    lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_generate_prints_text_score_and_cost(dise: Dise) -> None:
@@ -59,12 +49,12 @@ def test_the_seed_that_is_told_repeats_a_run(dise: Dise) -> None:
 
 
 def test_a_file_keeps_order_ids_and_other_keys(dise: Dise, tmp_path: Path) -> None:
-    problems = write_jsonl(
+    problems = written(
         tmp_path / "in", {"prompt": PROBLEM, "id": 7}, "", {"prompt_ids": [22, 3, 23], "note": "x"}
     )
     run = dise("generate", "--input", problems, "--output", tmp_path / "out", *FAST)
     assert (run.code, run.out, run.err) == (0, "", "dise: 2 answered\n")
-    first, second = read_jsonl(tmp_path / "out")
+    first, second = records_of(tmp_path / "out")
     assert (first["id"], first["prompt"], first["line"]) == (7, PROBLEM, 1)
     assert (second["note"], second["prompt"], second["line"]) == ("x", None, 3)
     assert second["prompt_ids"] == [22, 3, 23]
@@ -82,11 +72,11 @@ def test_standard_input_and_output_stand_for_files(
 def test_generated_answers_can_be_scored_from_the_file_with_the_same_result(
     dise: Dise, tmp_path: Path
 ) -> None:
-    lines = write_jsonl(tmp_path / "in", {"prompt": PROBLEM})
+    lines = written(tmp_path / "in", {"prompt": PROBLEM})
     dise("generate", "--input", lines, "--output", tmp_path / "out", *FAST)
-    [answer] = read_jsonl(tmp_path / "out")
+    [answer] = records_of(tmp_path / "out")
     pair = {"prompt": PROBLEM, "response_ids": answer["outputs"][0]["token_ids"]}
-    run = dise("score", "--input", write_jsonl(tmp_path / "pairs", pair), "--output", "-")
+    run = dise("score", "--input", written(tmp_path / "pairs", pair), "--output", "-")
     scored = json.loads(run.out)["outputs"][0]["score"]
     assert scored["value"] == pytest.approx(answer["outputs"][0]["score"]["value"], abs=1e-5)
 
@@ -103,10 +93,10 @@ def test_bad_lines_are_named_and_the_others_are_done(dise: Dise, tmp_path: Path)
         ({"prompt": "x", "prompt_ids": [1]}, 'needs either "prompt" (text) or "prompt_ids"'),
     ]
     good = {"prompt": PROBLEM}
-    lines = write_jsonl(tmp_path / "in", good, *(line for line, _ in bad), good)
+    lines = written(tmp_path / "in", good, *(line for line, _ in bad), good)
     run = dise("generate", "--input", lines, "--output", tmp_path / "out", *FAST)
     assert run.code == 1
-    assert [record["line"] for record in read_jsonl(tmp_path / "out")] == [1, 10]
+    assert [record["line"] for record in records_of(tmp_path / "out")] == [1, 10]
     *errors, closing = run.err.splitlines()
     assert closing == "dise: 2 answered, 8 failed"
     for number, (error, (_, text)) in enumerate(zip(errors, bad, strict=True), 2):
@@ -154,9 +144,9 @@ def test_bad_usage_is_one_line_and_exit_code_2(dise: Dise, line: str, text: str)
 
 
 def test_an_empty_file_and_an_output_that_cannot_be_are_refused(dise: Dise, tmp_path: Path) -> None:
-    given = write_jsonl(tmp_path / "in", "")
+    given = written(tmp_path / "in", "")
     assert "holds no line" in dise("score", "--input", given).err
-    write_jsonl(given, "{}")
+    written(given, "{}")
     inside = dise("generate", "--input", given, "--output", given / "out.jsonl")
     assert "cannot write --output" in inside.err
     folder = dise("generate", "--input", given, "--output", tmp_path)
@@ -186,9 +176,7 @@ def test_rank_takes_a_file_of_texts_and_ids(dise: Dise, tmp_path: Path) -> None:
         {"prompt": PROBLEM, "candidates": [5]},
         {"candidates": ["1"]},
     ]
-    run = dise(
-        "rank", "--input", write_jsonl(tmp_path / "in", *lines), "--output", "-", "--no-chat"
-    )
+    run = dise("rank", "--input", written(tmp_path / "in", *lines), "--output", "-", "--no-chat")
     assert run.code == 1
     first, last = (json.loads(line) for line in run.out.splitlines())
     assert (first["id"], first["line"], len(first["outputs"])) == (5, 1, 2)
@@ -219,7 +207,7 @@ def test_a_judge_that_is_named_as_the_model_is_refused_before_it_is_loaded(
     """
     config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    lines = write_jsonl(tmp_path / "in.jsonl", {"prompt": "hi"})
+    lines = written(tmp_path / "in.jsonl", {"prompt": "hi"})
     run = dise(*verb.format(lines=lines).split(), "--model", tmp_path)
     if told is None:
         assert run.code == 1

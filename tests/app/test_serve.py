@@ -1,14 +1,17 @@
-"""A really started `dise serve` on the embedded model, asked with the official openai client and
-with plain HTTP.
+"""A really started `dise serve` on the embedded model, asked with the official openai client,
+with plain HTTP, and as docs/serving.md asks.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import openai
@@ -16,6 +19,7 @@ import pytest
 
 from dise_core import LLM, SamplingParams, ScoringParams
 from tests.app.serving import ServeProcess
+from tests.pages import ROOT
 
 PROBLEM = "83,18,75 -> 10"
 ANSWER = "18+75=93,93-83=10<answer>18+75-83</answer>"
@@ -243,3 +247,29 @@ def test_ctrl_c_ends_an_idle_server_in_order() -> None:
     assert [(record["id"], record["path"], record["status"]) for record in records] == [
         ("last", "/health", 200)
     ]
+
+
+PAGE = (ROOT / "docs/serving.md").read_text()
+WRITTEN_FOR = "http://127.0.0.1:8000"
+CURLS = re.findall(r"```bash\n(.*?)```", PAGE, flags=re.DOTALL)
+PYTHON = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("block", CURLS)
+def test_every_curl_of_the_page_gets_an_answer(server: ServeProcess, block: str) -> None:
+    script = block.replace(WRITTEN_FOR, server.url).replace("curl -s", "curl -s --fail")
+    done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    if "metrics" not in block:
+        assert json.loads(done.stdout)
+
+
+def test_every_python_example_of_the_page_prints_what_it_promises(
+    server: ServeProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names: dict[str, Any] = {}
+    for block in PYTHON:
+        capsys.readouterr()
+        exec(compile(block.replace(WRITTEN_FOR, server.url), "serving.md", "exec"), names)
+        assert capsys.readouterr().out.strip()
+    names["client"].close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,6 +43,7 @@ from dise_eval.calibration.searching import search
 from tests.app.serving import serving
 from tests.calibrations import FIGURES
 from tests.commands import Dise
+from tests.jsonlines import records_of, written
 
 THREE = ChoiceQuestion(instructions="", choices=["a", "b", "c"])
 LEVELS = ScoreQuestion(instructions="", levels=["a", "b", "c"])
@@ -348,23 +348,14 @@ def problems(count: int) -> list[dict[str, Any]]:
     return rows
 
 
-def lines_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def write(path: Path, rows: Sequence[Any]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 def test_a_file_is_decided_labelled_fitted_and_used(dise: Dise, tmp_path: Path) -> None:
     rows = problems(420)
-    given = write(tmp_path / "in.jsonl", rows)
+    given = written(tmp_path / "in.jsonl", *rows)
     raw, file = tmp_path / "raw.jsonl", tmp_path / "c.json"
     ask = ("decide", "--input", given, "--layout", "cloze")
     run = dise(*ask, "--output", raw)
     assert (run.code, run.err) == (0, "dise: 420 answered\n")
-    first = lines_of(raw)[0]
+    first = records_of(raw)[0]
     assert first.items() >= rows[0].items()
     assert first["params"]["layout"] == "cloze"
     more = ("--coverage", "0.9", "--max-risk", "0.4", "--rule", "ltt")
@@ -378,7 +369,7 @@ def test_a_file_is_decided_labelled_fitted_and_used(dise: Dise, tmp_path: Path) 
     again = tmp_path / "again.jsonl"
     run = dise("decide", "--input", given, "--output", again, "--calibration", file)
     assert run.code == 0, run.err
-    [answer] = lines_of(again)[0]["answers"]
+    [answer] = records_of(again)[0]["answers"]
     assert answer["diagnostics"]["calibration"] == made.digest
     assert answer["answer_set"]["coverage"] == 0.9
     assert answer["abstained"] in (True, False)
@@ -395,7 +386,7 @@ def test_a_name_of_several_types_has_no_fit_of_its_own(dise: Dise, tmp_path: Pat
         own = {"type": "predicate", "name": "sign", "instructions": asked["instructions"]}
         row["questions"] = [own | {"yes": "+", "no": "-"}]
         row["labels"] = {"sign": row["labels"]["sign"] == "+"}
-    given, raw = write(tmp_path / "in.jsonl", rows), tmp_path / "raw.jsonl"
+    given, raw = written(tmp_path / "in.jsonl", *rows), tmp_path / "raw.jsonl"
     dise("decide", "--input", given, "--output", raw, "--layout", "cloze")
     run = dise("calibrate", raw, "--decisions", "--output", tmp_path / "c.json")
     assert "name sign: left out, its labels are of several types: name them apart" in run.out
@@ -410,28 +401,28 @@ def test_probabilities_that_are_none_are_told_with_their_line(
     dise: Dise, tmp_path: Path, probabilities: list[float]
 ) -> None:
     [row] = problems(1)
-    given, raw = write(tmp_path / "in.jsonl", [row]), tmp_path / "raw.jsonl"
+    given, raw = written(tmp_path / "in.jsonl", row), tmp_path / "raw.jsonl"
     dise("decide", "--input", given, "--output", raw, "--layout", "cloze")
-    [line] = lines_of(raw)
+    [line] = records_of(raw)
     pairs = [{"value": f"{n}", "probability": p} for n, p in enumerate(probabilities)]
     line["answers"][0]["probabilities"] = pairs
-    run = dise("calibrate", write(raw, [line]), "--decisions", "--output", tmp_path / "c.json")
+    run = dise("calibrate", written(raw, line), "--decisions", "--output", tmp_path / "c.json")
     assert "line 1" in run.err
     assert "the answer to 'sign' was not written by dise" in run.err
 
 
 def test_a_wrong_row_is_an_error_in_its_place_and_a_run_goes_on(dise: Dise, tmp_path: Path) -> None:
     rows: list[Any] = [{"input": PROBLEM, "n": 1}, {"n": 2}, {"input": PROBLEM, "questions": 3}, 4]
-    given, output = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    given, output = written(tmp_path / "in.jsonl", *rows), tmp_path / "out.jsonl"
     ask = ("decide", "--input", given, "--output", output, "--layout", "cloze")
     run = dise(*ask, "--choice", "18=+,-")
     assert run.code == 1
     for told in ('line 2: needs "input"', "line 3: questions", "line 4: is not a JSON object"):
         assert told in run.err
-    assert [line["n"] for line in lines_of(output)] == [1]
-    write(given, [*rows[:1], {"input": "1,2 -> 3", "n": 2}])
+    assert [line["n"] for line in records_of(output)] == [1]
+    written(given, *rows[:1], {"input": "1,2 -> 3", "n": 2})
     assert "--choice and --scale" not in dise(*ask, "--choice", "18=+,-", "--resume").err
-    assert [line["n"] for line in lines_of(output)] == [1, 2]
+    assert [line["n"] for line in records_of(output)] == [1, 2]
     run = dise(*ask, "--choice", "18=+,*", "--resume")
     assert "holds a run with questions=[{" in run.err
 
@@ -457,11 +448,11 @@ def test_what_cannot_be_fitted_is_told(
 ) -> None:
     [row] = problems(1)
     labels = row.pop("labels")
-    given, raw = write(tmp_path / "in.jsonl", [row]), tmp_path / "raw.jsonl"
+    given, raw = written(tmp_path / "in.jsonl", row), tmp_path / "raw.jsonl"
     dise("decide", "--input", given, "--output", raw, "--layout", "cloze")
-    [line] = lines_of(raw)
+    [line] = records_of(raw)
     changed = line | ({"labels": labels} if "params" in change else {}) | change
-    path = write(tmp_path / "labelled.jsonl", [changed])
+    path = written(tmp_path / "labelled.jsonl", changed)
     run = dise("calibrate", path, "--decisions", "--output", tmp_path / "c.json", *more)
     assert (run.code, run.out) == (2, "")
     assert message in run.err
@@ -469,7 +460,7 @@ def test_what_cannot_be_fitted_is_told(
 
 
 def test_a_coverage_without_decisions_is_refused(dise: Dise, tmp_path: Path) -> None:
-    path = write(tmp_path / "x.jsonl", [{}])
+    path = written(tmp_path / "x.jsonl", {})
     run = dise("calibrate", path, "--output", tmp_path / "c.json", "--coverage", "0.9")
     assert "--coverage goes with --decisions" in run.err
 

@@ -4,7 +4,6 @@ types through TypeSafe's SDK.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,7 +21,7 @@ from dise_decide import (
     ScoreQuestion,
 )
 from dise_decide.routes import SystemOneRequest
-from tests.app.serving import serving
+from tests.app.serving import imported, serving
 from tests.ascii_model import AsciiPredictor
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -42,13 +41,6 @@ QUESTIONS = [
         "levels": [{"label": "low"}, {"label": "high"}],
     },
 ]
-
-
-def imported(name: str) -> Any:
-    """Import a client, which may warn of whatever it likes, or skip."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return pytest.importorskip(name)
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from dise_decide import (
     Question,
     ScoreQuestion,
 )
-from tests import byte_checkpoints, reference_dream, reference_llada
+from tests import byte_checkpoints, reference_dream, reference_llada, tiny_causal
 from tests.reference_dream import ReferenceDream
 from tests.reference_llada import ReferenceLLaDA
 
@@ -91,20 +91,8 @@ def test_masked_models_answer_as_a_naive_softmax_over_one_text(
         assert shares == pytest.approx(softmax(means), abs=1e-5)
 
 
-def judge(folder: Path) -> str:
-    torch.manual_seed(0)
-    shape = {"vocab_size": 50, "eos_token_id": 48, "bos_token_id": 40, "hidden_size": 32}
-    layers = {"num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
-    model = LlamaForCausalLM(LlamaConfig(**shape, **layers))
-    for weight in model.parameters():
-        torch.nn.init.normal_(weight, std=0.3)
-    model.save_pretrained(folder)
-    reference_llada.write_tokenizer(folder, 50)
-    return str(folder)
-
-
 def test_a_judge_answers_by_its_next_tokens(tmp_path: Path) -> None:
-    folder = judge(tmp_path)
+    folder = tiny_causal.checkpoint(tmp_path, tiny_causal.llama())
     llm, model = LLM(folder), AutoModelForCausalLM.from_pretrained(folder).eval()
     decided = llm.decide(INPUT, QUESTIONS, CLOZE)
     tokenizer = llm.predictor.tokenizer

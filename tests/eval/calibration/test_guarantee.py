@@ -71,15 +71,6 @@ def lapsing(seed: int) -> Labels:
     return Labels(scores, is_right, np.arange(300))
 
 
-@pytest.mark.parametrize(("rule", "before"), [("sgr", 3), ("ltt", 5)])
-def test_more_of_twelve_drawn_sets_are_kept_than_by_the_rules_as_published(
-    rule: guarantee.Rule, before: int
-) -> None:
-    """benchmarks/thresholds.py has both on the same sets."""
-    found = [threshold_if_any(rule, lapsing(seed), Promise(0.15, 0.95)) for seed in range(12)]
-    assert sum(one is not None for one in found) >= before + 2
-
-
 def binomial_tail(n: int, k: int, p: float) -> float:
     return sum(math.comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(k + 1))
 

@@ -14,14 +14,16 @@ from torch import Tensor
 pytest.importorskip("lm_eval")
 from lm_eval.api.instance import Instance
 
-from dise_core import InputError, Read, Reading
+from dise_core import InputError, Read
 from dise_eval.harness.model import DiseLM
+from tests import tiny_causal
+from tests.recorded import Recorded
 from tests.reference_llada import (
     ReferenceLLaDA,
     default_config,
+    naive_decode,
     random_weights,
     write_checkpoint,
-    write_tokenizer,
 )
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
@@ -53,15 +55,7 @@ def naive_fill(model: ReferenceLLaDA, prompt: list[int], length: int, scale: flo
     """Return what LLaDA's suffix_greedy_prediction compares a target with: one token a pass, the
     surest one.
     """
-    ids = prompt + [MASK] * length
-    for _ in range(length):
-        logits = guided_logits(model, ids, len(prompt), scale)
-        masked = [i for i, token in enumerate(ids) if token == MASK]
-        best = {i: int(logits[i].argmax()) for i in masked}
-        sure = {i: float(torch.softmax(logits[i], dim=-1)[best[i]]) for i in masked}
-        place = max(masked, key=lambda i: sure[i])
-        ids[place] = best[place]
-    return ids[len(prompt) :]
+    return naive_decode(model, prompt, length, length, 1, cfg_scale=scale)[len(prompt) :]
 
 
 def request(context: str, continuation: str) -> Instance:
@@ -122,26 +116,15 @@ def test_the_first_wrong_token_ends_the_check_and_the_flag_can_be_left_out(
         seen = watch(model)
         for _ in range(2):
             assert likelihoods(model, (context, text))[0][1] is flag
-        assert sum(len(distinct(reads)) for reads in seen) == 2 * num_passes
+        assert seen.num_texts == 2 * num_passes
     assert caplog.text.count("reported as False") == 1
 
 
-def watch(model: DiseLM) -> list[list[Read]]:
-    """Return a list that grows by what the model reads at a time."""
-    predictor, seen = model._llm.predictor, list[list[Read]]()
-    read = predictor.read
-
-    def watched(reads: list[Read]) -> list[Reading]:
-        seen.append(reads)
-        return list(read(reads))
-
-    predictor.read = watched  # type: ignore[method-assign, assignment]
-    return seen
-
-
-def distinct(reads: list[Read]) -> set[bytes]:
-    """The texts that are read."""
-    return {each.token_ids.tobytes() for each in reads}
+def watch(model: DiseLM) -> Recorded:
+    """Return what records the model's Reads from now on."""
+    predictor = model._llm.predictor
+    predictor.read = Recorded(predictor.read)  # type: ignore[method-assign, arg-type]
+    return predictor.read
 
 
 @pytest.mark.parametrize("scorer", ["mc", "mc-llada", "mc-dream"])
@@ -155,17 +138,16 @@ def test_guided_likelihoods_are_lladas_for_the_same_maskings(folder: Path, score
     )
     seen = watch(model)
     [(value, _)] = likelihoods(model, ("to be or", " not to be"))
-    maskings = [masking for reads in seen for masking in reads]
     reference = ReferenceLLaDA(folder, torch.float64)
     ended = prompt + response + ([48] if scorer == "mc-dream" else [])
     estimates = []
-    for masking in maskings:
+    for masking in seen.reads:
         masked = masking.positions.tolist()
         ids = [MASK if i in masked else token for i, token in enumerate(ended)]
         assert masking.token_ids.tolist() == ids
         logprobs = torch.log_softmax(guided_logits(reference, ids, len(prompt), scale), dim=-1)
         estimates.append(sum(float(logprobs[i, ended[i]]) for i in masked))
-    weights = weights_of(model, maskings, ended, len(response))
+    weights = weights_of(model, seen.reads, ended, len(response))
     assert value == pytest.approx(np.dot(weights, estimates) / 16, abs=1e-5, rel=1e-6)
 
 
@@ -218,17 +200,8 @@ def test_lladas_names_are_ours_and_two_names_of_one_setting_are_refused(folder: 
 def test_a_causal_models_flag_is_that_of_its_own_likeliest_tokens_in_the_pass_that_scores(
     tmp_path: Path,
 ) -> None:
-    from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    layers = {"num_hidden_layers": 2, "num_attention_heads": 2}
-    sizes = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48}
-    model = LlamaForCausalLM(LlamaConfig(**sizes, **layers))
-    for weight in model.parameters():
-        torch.nn.init.normal_(weight, std=0.3)
-    model.save_pretrained(tmp_path)
-    write_tokenizer(tmp_path, 50)
-    plain = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    plain = tiny_causal.llama().eval()
+    tiny_causal.checkpoint(tmp_path, plain)
     wanted = []
     for context in CONTEXTS:
         ids = encode(context)
@@ -245,4 +218,4 @@ def test_a_causal_models_flag_is_that_of_its_own_likeliest_tokens_in_the_pass_th
     seen = watch(lm)
     answers = likelihoods(lm, *((context, text) for context, text, _ in wanted))
     assert [is_greedy for _, is_greedy in answers] == [is_greedy for _, _, is_greedy in wanted]
-    assert sum(len(distinct(reads)) for reads in seen) == len(wanted)
+    assert seen.num_texts == len(wanted)
