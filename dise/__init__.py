@@ -1,4 +1,5 @@
-"""DiSE: how sure is a diffusion language model of a text? What its users need, in one import.
+"""DiSE: how sure is a diffusion language model of a text? What its users need, in one
+import.
 
 Its names are those of dise_core, which has more for plugin authors, and of dise_decide;
 docs/reference lists all.

@@ -1,5 +1,6 @@
 """What vLLM opens in each of its processes: the installed families, as its models and
-configurations. Each has a class under its own name in this module, where those processes import it.
+configurations. Each has a class under its own name in this module, where those processes
+import it.
 """
 
 from functools import cache
@@ -31,8 +32,8 @@ def __getattr__(name: str) -> type:
 
 
 def register() -> None:
-    """Register the families with vLLM: its entry point in the group vllm.general_plugins. May be
-    called any number of times.
+    """Register the families with vLLM: its entry point in the group vllm.general_plugins.
+    May be called any number of times.
     """
     from transformers import AutoConfig
     from vllm import ModelRegistry

@@ -28,8 +28,9 @@ def settings_or_problem(cls: object) -> tuple[list[Record], str | None]:
 
 
 def settings_of(model: type[BaseModel]) -> list[Record]:
-    """Return the fields of a pydantic model, in the words of JSON Schema. type: one of TYPES,
-    "texts" or "json"; nullable: whether null is allowed; a number that JSON cannot express is null.
+    """Return the fields of a pydantic model, in the words of JSON Schema. type: one of
+    TYPES, "texts" or "json"; nullable: whether null is allowed; a number that JSON cannot
+    express is null.
     """
     schema = model.model_json_schema(schema_generator=_Lenient)
     schema = json.loads(to_json(schema, inf_nan_mode="null"))

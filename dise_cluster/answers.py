@@ -31,7 +31,8 @@ def row_seed(seed: int, row_id: object) -> int:
 
 
 def to_json(outcome: Outcome[Answered]) -> Record:
-    """Return an answer as JSON, without its time, or the error of a row that is itself at fault.
+    """Return an answer as JSON, without its time, or the error of a row that is itself at
+    fault.
     Raises any other error, since another run may answer the row.
     """
     if isinstance(outcome.error, InputError | ModelOutputError):
@@ -42,8 +43,8 @@ def to_json(outcome: Outcome[Answered]) -> Record:
 
 
 def columns_of(answers: Sequence[Fields], params: Params) -> dict[str, pyarrow.Array]:
-    """Return the columns of answers, given as JSON, to requests with these params. They hold the
-    first output, which has the best score, and in `dise_outputs` all of them.
+    """Return the columns of answers, given as JSON, to requests with these params. They
+    hold the first output, which has the best score, and in `dise_outputs` all of them.
     """
     import pyarrow
 
@@ -55,8 +56,8 @@ def columns_of(answers: Sequence[Fields], params: Params) -> dict[str, pyarrow.A
 
 
 def concatenate(tables: Sequence[pyarrow.Table], params: Params) -> pyarrow.Table:
-    """Return the rows of all tables, in types that hold those of each. Raises InputError where a
-    column has no such type, occurs twice, or has the name of an answer's column.
+    """Return the rows of all tables, in types that hold those of each. Raises InputError
+    where a column has no such type, occurs twice, or has the name of an answer's column.
     """
     import pyarrow
 
@@ -86,8 +87,8 @@ def with_columns(table: pyarrow.Table, columns: dict[str, pyarrow.Array]) -> pya
 
 
 def _types(is_decided: bool) -> dict[str, pyarrow.DataType]:
-    """Return the names of columns and their types. Probabilities of a typed question's answer are
-    in the order of its options.
+    """Return the names of columns and their types. Probabilities of a typed question's
+    answer are in the order of its options.
     """
     import pyarrow
 

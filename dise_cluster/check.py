@@ -17,8 +17,8 @@ def check(
 ) -> None:
     """Count a folder's shards and rows, and those that are missing, doubled or failed.
 
-    Exit code 1 if a shard or a row is missing or doubled, or of another run than dise-run.json, if
-    an input file was corrupt, or if all rows failed.
+    Exit code 1 if a shard or a row is missing or doubled, or of another run than
+    dise-run.json, if an input file was corrupt, or if all rows failed.
     """
     import numpy as np
 

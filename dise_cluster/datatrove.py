@@ -23,8 +23,9 @@ OF_ANSWERS = {"dise_text", "dise_outputs", "dise_finish_reason", "dise_seed"}
 
 
 class DiseStep(PipelineStep):  # type: ignore[misc]
-    """Scores each document's text given its metadata's `prompt` (or `prompt_ids`), if any. One that
-    cannot be scored goes on with the reason in its metadata, as `dise_error`.
+    """Scores each document's text given its metadata's `prompt` (or `prompt_ids`), if
+    any. One that cannot be scored goes on with the reason in its metadata, as
+    `dise_error`.
 
     Takes what DiseScorer takes. Each rank loads a model of its own, once it runs.
     """
@@ -53,9 +54,9 @@ class DiseStep(PipelineStep):  # type: ignore[misc]
 
 
 class DiseFilter(BaseFilter):  # type: ignore[misc]
-    """Keeps documents that a DiseStep gave a score of at least the threshold, by default that of
-    the calibration. All others, those without a score too, are dropped: the exclusion_writer gets
-    them, with their `filter_reason`: dise_low or dise_unscored.
+    """Keeps documents that a DiseStep gave a score of at least the threshold, by default
+    that of the calibration. All others, those without a score too, are dropped: the
+    exclusion_writer gets them, with their `filter_reason`: dise_low or dise_unscored.
     """
 
     name = "DiSE"

@@ -21,10 +21,12 @@ RUN_FILE = "dise-run.json"
 
 
 class Manifest(BaseModel):
-    """Describes a shard. It is written after the shard, which counts only if its manifest fits.
+    """Describes a shard. It is written after the shard, which counts only if its manifest
+    fits.
 
-    run: digest of the run's file. rows, source: digests of its rows, and of the input as it was
-    read. reasons: the commonest of its errors. total: rows of all shards. corrupt: see ShardRows.
+    run: digest of the run's file. rows, source: digests of its rows, and of the input as
+    it was read. reasons: the commonest of its errors. total: rows of all shards. corrupt:
+    see ShardRows.
     sha256: of the shard's file.
     """
 
@@ -67,7 +69,8 @@ def sha256_of(path: Path) -> str:
 
 
 def claim(folder: Path, run: JsonFields) -> str:
-    """Return the digest of a run, and describe the run in the folder unless it continues there.
+    """Return the digest of a run, and describe the run in the folder unless it continues
+    there.
     Raises InputError, naming the first difference, if the folder holds another run.
     """
     path, run = folder / RUN_FILE, json.loads(json.dumps(run))

@@ -1,5 +1,5 @@
-"""Ray starts workers, replaces dead ones, and sends them shard numbers. The shards, not Ray,
-guarantee that each row is written exactly once.
+"""Ray starts workers, replaces dead ones, and sends them shard numbers. The shards, not
+Ray, guarantee that each row is written exactly once.
 """
 
 from __future__ import annotations
@@ -50,9 +50,11 @@ class ShardWorker(Generic[P]):
 def made_on_ray(
     job: ShardJob[P], numbers: Sequence[int], address: str, num_workers: int, **resources: float
 ) -> Iterator[Manifest]:
-    """Yield shards as workers finish them. One that fails is tried again, then named and left out.
-    Raises InputError as a worker does, and DiseError after too many failures in a row. resources:
-    num_cpus and num_gpus of each worker, which gets a shard once it has its model.
+    """Yield shards as workers finish them. One that fails is tried again, then named and
+    left out.
+    Raises InputError as a worker does, and DiseError after too many failures in a row.
+    resources: num_cpus and num_gpus of each worker, which gets a shard once it has its
+    model.
     """
     import ray
 
@@ -85,8 +87,8 @@ def made_on_ray(
 
 
 def _outcome(ended: ray.ObjectRef) -> tuple[Manifest | None, str | None, bool]:
-    """Return a shard, or why it failed, and whether its worker is dead. Raises an error that would
-    recur.
+    """Return a shard, or why it failed, and whether its worker is dead. Raises an error
+    that would recur.
     """
     import ray
     from ray.exceptions import RayActorError, RayTaskError

@@ -35,9 +35,10 @@ MAGIC = {b"PAR1": ".parquet", b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
 class ShardRows:
     """The rows of one shard, which are numbered from 1 over all files.
 
-    num_total: rows of all shards. source: SHA-256 of the input's lines, or of parquet's footers.
-    corrupt: what is wrong with files that cannot be read to their ends, by name. tables: parquet's
-    rows as they came, after an empty table with their columns.
+    num_total: rows of all shards. source: SHA-256 of the input's lines, or of parquet's
+    footers.
+    corrupt: what is wrong with files that cannot be read to their ends, by name. tables:
+    parquet's rows as they came, after an empty table with their columns.
     """
 
     rows: list[Line] = field(default_factory=list)
@@ -56,7 +57,8 @@ class ShardRows:
 
 
 def input_files(pattern: Path) -> list[Path]:
-    """Return the file, the files of a folder, or those that a pattern names, sorted by path.
+    """Return the file, the files of a folder, or those that a pattern names, sorted by
+    path.
     Raises InputError for none, and for files of several kinds.
     """
     if pattern.is_dir():
@@ -80,8 +82,8 @@ def ending_of(path: Path) -> str:
 
 
 def read_shard(files: Sequence[Path], index: int, num_shards: int) -> ShardRows:
-    """Return the rows of shard `index`, from 1: every num_shards-th line that is not blank, or row
-    group of parquet. Raises DiseError if the system cannot read a file.
+    """Return the rows of shard `index`, from 1: every num_shards-th line that is not
+    blank, or row group of parquet. Raises DiseError if the system cannot read a file.
     """
     shard = ShardRows()
     turns = (number % num_shards == index - 1 for number in count())

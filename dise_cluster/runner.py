@@ -30,8 +30,8 @@ class Shards(FileRunner):
     shards: int | None = Field(default=None, ge=1, lt=10**5)
     """Make all of this many shards in the folder OUTPUT; without it one for each file."""
     ray: str | None = None
-    """Give the shards to workers of Ray: local starts one here, auto finds the one that runs, or
-    its address."""
+    """Give the shards to workers of Ray: local starts one here, auto finds the one that
+    runs, or its address."""
     workers: int | None = Field(default=None, ge=1, le=2**16)
     """Workers of Ray, each with a model of its own; without it one."""
     gpus_per_worker: float = Field(default=0, ge=0, le=64)
@@ -119,8 +119,8 @@ def _count(manifests: Iterable[Manifest], advance: Advance) -> Iterator[Manifest
 
 
 def _summarize(job: ShardJob[P], manifests: Sequence[Manifest], num_shards: int) -> None:
-    """Print what was made. Raises typer.Exit(1) if a shard is missing, a file is corrupt, or no row
-    has an answer.
+    """Print what was made. Raises typer.Exit(1) if a shard is missing, a file is corrupt,
+    or no row has an answer.
     """
     from dise_cluster.folder import are_all_failed, corrupt_files, failures
 

@@ -20,8 +20,8 @@ from dise_core.records import Fields, Record
 
 
 def build(arguments: Fields) -> serve.Application:
-    """Return the application. arguments, as JSON or text: num_replicas and max_replicas; num_cpus
-    and num_gpus of each; the options of `dise serve`, with underscores.
+    """Return the application. arguments, as JSON or text: num_replicas and max_replicas;
+    num_cpus and num_gpus of each; the options of `dise serve`, with underscores.
     """
     options: Record = {}
     for name, value in arguments.items():

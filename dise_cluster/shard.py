@@ -57,8 +57,8 @@ class ShardJob(Generic[P]):
         return shard_path(self.folder, self.work.command, index, self.num_shards, self.ending)
 
     def claim(self, llm: LLM) -> str:
-        """Return the run's digest. Raises InputError if the folder is of another run, or if params
-        would fail every row.
+        """Return the run's digest. Raises InputError if the folder is of another run, or
+        if params would fail every row.
         """
         llm.catalog.check(self.work.params)
         run = {
@@ -71,8 +71,9 @@ class ShardJob(Generic[P]):
         return claim(self.folder, run)
 
     def make(self, llm: LLM, run: str, index: int, advance: Advance = lambda _: None) -> Manifest:
-        """Make a shard, if it is not whole, and return its manifest. run: the run's digest. advance
-        is called with shares of the shard, 1 in all. Raises errors that are not a row's fault.
+        """Make a shard, if it is not whole, and return its manifest. run: the run's
+        digest. advance is called with shares of the shard, 1 in all. Raises errors that
+        are not a row's fault.
         """
         shard, path = read_shard(self.files, index, self.num_shards), self.path(index)
         digest = shard.digest

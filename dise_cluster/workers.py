@@ -31,11 +31,12 @@ RowMap = Callable[[Record], Record] | None
 
 
 class Worker(ABC, Generic[P]):
-    """A class for `ray.data.Dataset.map_batches`, whose instances answer the rows of a batch.
+    """A class for `ray.data.Dataset.map_batches`, whose instances answer the rows of a
+    batch.
 
-    A row that cannot be answered has the reason in its column `dise_error`; one that has a reason
-    there already keeps it. Columns dise_... have the same Arrow types in every batch; log
-    probabilities of tokens are there where the params set `logprobs`.
+    A row that cannot be answered has the reason in its column `dise_error`; one that has
+    a reason there already keeps it. Columns dise_... have the same Arrow types in every
+    batch; log probabilities of tokens are there where the params set `logprobs`.
     """
 
     def __init__(self, model: str, params: P, **options: Unpack[EngineOptions]) -> None:
@@ -86,8 +87,9 @@ class DiseScorer(Worker[ScoringParams]):
 
 
 class DiseGenerator(Worker[SamplingParams]):
-    """Answers the column `prompt` (or `prompt_ids`). Each row has a seed of its own, of the params'
-    seed, which must be set, and its `id`: so answers do not depend on batches or workers.
+    """Answers the column `prompt` (or `prompt_ids`). Each row has a seed of its own, of
+    the params' seed, which must be set, and its `id`: so answers do not depend on batches
+    or workers.
     """
 
     def __init__(
@@ -141,12 +143,14 @@ def dise_processor(
     num_gpus: float = 0,
     **arguments: object,
 ) -> Callable[[Dataset], Dataset]:
-    """Return a function of a dataset, in the form of `ray.data.llm.build_processor`: each row is
-    mapped by `preprocess`, answered by a worker made with the arguments, mapped by `postprocess`.
+    """Return a function of a dataset, in the form of `ray.data.llm.build_processor`: each
+    row is mapped by `preprocess`, answered by a worker made with the arguments, mapped by
+    `postprocess`.
 
-    batch_size: rows that are lost with a worker; concurrency: workers, each with these CPUs and
-    GPUs. A worker that dies is started again twice, and then ends the job. The function raises
-    InputError where the workers leave less than a core of those that Ray has.
+    batch_size: rows that are lost with a worker; concurrency: workers, each with these
+    CPUs and GPUs. A worker that dies is started again twice, and then ends the job. The
+    function raises InputError where the workers leave less than a core of those that Ray
+    has.
     """
     from ray.data import ActorPoolStrategy
 

@@ -1,7 +1,8 @@
 """DiSE: how sure is a diffusion language model of a text? The algorithms, free of torch.
 
-The names exported here and in dise_core.testing are the public API; docs/reference lists them.
-Those for users are in users.py; the others are for authors of plugins and of frameworks.
+The names exported here and in dise_core.testing are the public API; docs/reference lists
+them. Those for users are in users.py; the others are for authors of plugins and of
+frameworks.
 """
 
 from importlib import import_module

@@ -13,8 +13,8 @@
     ├── OverloadedError            too many requests wait; try again later
     └── ClosedError                the model is closed, or shutting down
 
-An InputError is for the caller to fix (exit code 2 on the command line); all others are failures
-(exit code 1).
+An InputError is for the caller to fix (exit code 2 on the command line); all others are
+failures (exit code 1).
 """
 
 import difflib

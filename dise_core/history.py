@@ -14,15 +14,16 @@ UNKNOWN = -1
 
 @dataclass(slots=True, eq=False)
 class Writing:
-    """How a text was written; a denoiser fills it in. ids: int64 [N], the text. logprobs: float32
-    [N], the log-probability in nats that each token had, untempered, in the pass that committed it,
-    under a constraint among the tokens that some valid text has there; NaN where nothing is told.
-    steps: int64 [N], the denoising step of the commit, -1 for a token that is given: the prompt's,
-    say. forced: bool [N], whether a constraint left no other token: its log-probability is 0, or
-    NaN where the model cannot tell what a constraint allows. confidences: float64 [N] by kind,
-    those of the model's distribution in the pass that committed each token, of the kinds that were
-    asked for; NaN for one that was not chosen. pending: the same of the step under way, at the
-    positions that it reads.
+    """How a text was written; a denoiser fills it in. ids: int64 [N], the text. logprobs:
+    float32 [N], the log-probability in nats that each token had, untempered, in the pass
+    that committed it, under a constraint among the tokens that some valid text has there;
+    NaN where nothing is told.
+    steps: int64 [N], the denoising step of the commit, -1 for a token that is given: the
+    prompt's, say. forced: bool [N], whether a constraint left no other token: its
+    log-probability is 0, or NaN where the model cannot tell what a constraint allows.
+    confidences: float64 [N] by kind, those of the model's distribution in the pass that
+    committed each token, of the kinds that were asked for; NaN for one that was not
+    chosen. pending: the same of the step under way, at the positions that it reads.
     """
 
     ids: Ids
@@ -59,8 +60,8 @@ class Writing:
         self.logprobs[span][is_forced] = 0.0 if is_told else np.nan
 
     def moved(self, ids: Ids, old: Ids, new: Ids) -> Self:
-        """Return the writing of another text, int64 [M], whose tokens at the positions `new` are
-        those that stand at `old` here, int64 [K] each; the others are given.
+        """Return the writing of another text, int64 [M], whose tokens at the positions
+        `new` are those that stand at `old` here, int64 [K] each; the others are given.
         """
         writing = self.of(ids)
         writing.logprobs[new], writing.steps[new] = self.logprobs[old], self.steps[old]

@@ -14,8 +14,8 @@ from dise_core.arrays import Floats, Ids
 class Noise:
     """Uniform numbers in [0, 1), one for each (seed, stream, step, position).
 
-    `stream` differs between samples and prompts; `step` counts the denoising steps of one request.
-    The same four numbers always draw the same, whatever else runs beside them.
+    `stream` differs between samples and prompts; `step` counts the denoising steps of one
+    request. The same four numbers always draw the same, whatever else runs beside them.
     """
 
     seed: int
@@ -39,7 +39,8 @@ class Noise:
 
     def uniforms(self, positions: Ids, purpose: int = 0) -> Floats:
         """Return float64 [M] in [0, 1) for positions [M]; purposes are independent."""
-        # Draw from position 0 on: a position's number must not depend on which others are asked.
+        # Draw from position 0 on: a position's number must not depend on which others are
+        # asked.
         return self.generator(purpose).random(int(positions.max(initial=-1)) + 1)[positions]
 
     def generator(self, purpose: int = 0) -> np.random.Generator:

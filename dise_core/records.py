@@ -32,8 +32,9 @@ def json_number(value: float | None) -> float | None:
 
 
 def first_difference(name: str, first: object, second: object) -> tuple[str, object, object]:
-    """Return the first values in which two records of that name differ, by the names that lead to
-    them, as in "settings.k"; the two values themselves if they are no records, or equal.
+    """Return the first values in which two records of that name differ, by the names that
+    lead to them, as in "settings.k"; the two values themselves if they are no records, or
+    equal.
     """
     if not isinstance(first, Mapping) or not isinstance(second, Mapping) or first == second:
         return name, first, second

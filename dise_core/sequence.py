@@ -20,9 +20,11 @@ BlockOrigin = Literal["response", "text"]
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokens:
-    """The ids of a model's mask and end tokens; `mask_id` is None for a model without a mask token.
+    """The ids of a model's mask and end tokens; `mask_id` is None for a model without a
+    mask token.
 
-    eos_ids: all end tokens. eos_id: the one that pads a response, None if the model has none.
+    eos_ids: all end tokens. eos_id: the one that pads a response, None if the model has
+    none.
     """
 
     mask_id: int | None
@@ -48,13 +50,14 @@ class SpecialTokens:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenSequence:
-    """The paper's text X = [P; R], or for a gap in a text [P; R; S], with the response in the gap.
+    """The paper's text X = [P; R], or for a gap in a text [P; R; S], with the response in
+    the gap.
 
-    ids: int64 [N]; the first `prompt_length` are the prompt, the last `suffix_length` the suffix S,
-    and the rest the response. `block_length`: tokens per block of the response; `origin`: where the
-    blocks count from. `max_length`: the longest text that the model accepts, if known. `writing`:
-    how a response was written, for `own_writing`. `rule`: what the response must match, None for a
-    free one. Raises InputError for bad lengths.
+    ids: int64 [N]; the first `prompt_length` are the prompt, the last `suffix_length` the
+    suffix S, and the rest the response. `block_length`: tokens per block of the response;
+    `origin`: where the blocks count from. `max_length`: the longest text that the model
+    accepts, if known. `writing`: how a response was written, for `own_writing`. `rule`:
+    what the response must match, None for a free one. Raises InputError for bad lengths.
     """
 
     ids: Ids
@@ -180,7 +183,8 @@ def are_within(ids: Ids, count: int) -> bool:
     """Return whether all ids, integers of any shape, are in [0, count)."""
     if ids.size == 0:
         return True
-    # A negative number, taken as unsigned, is larger than any id. The array's own max is slower.
+    # A negative number, taken as unsigned, is larger than any id. The array's own max is
+    # slower.
     unsigned = ids.view(np.uint64) if ids.dtype == np.int64 else ids.astype(np.uint64)
     return int(unsigned.item(unsigned.argmax())) < count
 

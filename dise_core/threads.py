@@ -1,8 +1,9 @@
 """OpenMP's threads, configured through environment variables before torch is imported.
 
-OpenMP reads the environment once, when it is loaded. By default a thread that waits for others
-spins for up to some ten milliseconds. Beside busy processes it occupies a core that they need, so
-each of the hundreds of barriers in a forward pass may take as long as a scheduler time slice.
+OpenMP reads the environment once, when it is loaded. By default a thread that waits for
+others spins for up to some ten milliseconds. Beside busy processes it occupies a core
+that they need, so each of the hundreds of barriers in a forward pass may take as long as
+a scheduler time slice.
 """
 
 import math
@@ -13,10 +14,12 @@ from functools import cache
 from pathlib import Path
 
 BRIEF_WAIT = {"GOMP_SPINCOUNT": "2500", "KMP_BLOCKTIME": "1"}
-"""Spin briefly, then sleep: loop iterations for GNU's OpenMP, milliseconds for Intel's and LLVM's.
+"""Spin briefly, then sleep: loop iterations for GNU's OpenMP, milliseconds for Intel's
+and LLVM's.
 
-2,500 iterations take ten to two hundred microseconds, depending on the processor: longer than most
-gaps between two parallel regions of a forward pass. docs/performance.md has the measurements.
+2,500 iterations take ten to two hundred microseconds, depending on the processor: longer
+than most gaps between two parallel regions of a forward pass. docs/performance.md has the
+measurements.
 """
 
 WAIT_VARIABLES = ("OMP_WAIT_POLICY", *BRIEF_WAIT)
@@ -27,9 +30,9 @@ CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 @cache
 def configure_threads() -> bool:
-    """Configure how this process's threads wait, and limit their number to its CPU quota, through
-    variables of the environment that the user has not set, before torch is imported. Returns
-    whether the user has left the number of threads open.
+    """Configure how this process's threads wait, and limit their number to its CPU quota,
+    through variables of the environment that the user has not set, before torch is
+    imported. Returns whether the user has left the number of threads open.
     """
     is_open = os.environ.keys().isdisjoint(COUNT_VARIABLES)
     if "torch" not in sys.modules:
@@ -46,10 +49,11 @@ def choose_threads() -> bool:
 def thread_settings(
     environment: Mapping[str, str], cores: int, quota: float | None
 ) -> dict[str, str]:
-    """Return the variables to add to an environment. quota: of the CPU in cores, if limited.
+    """Return the variables to add to an environment. quota: of the CPU in cores, if
+    limited.
 
-    What the user has set stays. A number of threads is set only for a quota, which OpenMP does not
-    know of: a thread that is out of CPU time holds up all others at a barrier.
+    What the user has set stays. A number of threads is set only for a quota, which OpenMP
+    does not know of: a thread that is out of CPU time holds up all others at a barrier.
     """
     settings = dict(BRIEF_WAIT) if environment.keys().isdisjoint(WAIT_VARIABLES) else {}
     is_open = environment.keys().isdisjoint(COUNT_VARIABLES)
@@ -72,8 +76,8 @@ def cpu_quota(root: Path = CGROUPS, listing: Path = OWN_CGROUPS) -> float | None
 
 
 def _groups(root: Path, listing: Path) -> Iterator[Path]:
-    """Yield the folders that may limit the CPU time. The listed path may be the host's; then only
-    the topmost folder exists, and that is the container's own.
+    """Yield the folders that may limit the CPU time. The listed path may be the host's;
+    then only the topmost folder exists, and that is the container's own.
     """
     for line in listing.read_text().splitlines():
         _, controllers, path = line.split(":", 2)

@@ -16,8 +16,9 @@ EVERY = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenSets:
-    """For each of M positions the tokens that may stand there. sets: each int64 [K], K >= 1, no
-    token twice; positions of alike sets share one. which: int64 [M], the position's set, or EVERY.
+    """For each of M positions the tokens that may stand there. sets: each int64 [K], K >=
+    1, no token twice; positions of alike sets share one. which: int64 [M], the position's
+    set, or EVERY.
     """
 
     sets: tuple[Ids, ...]
@@ -29,8 +30,8 @@ class TokenSets:
 
     @classmethod
     def joined(cls, parts: Sequence[TokenSets]) -> TokenSets:
-        """Return the sets of the positions of several, in order; an array that they share counts
-        once.
+        """Return the sets of the positions of several, in order; an array that they share
+        counts once.
         """
         places: dict[int, int] = {}
         sets, which = list[Ids](), list[Ids]()
@@ -45,8 +46,8 @@ class TokenSets:
 
 
 class TextRule(ABC):
-    """What the response of a text must match. is_told: whether scores are told among the tokens
-    that it allows; else they leave out those that it forced.
+    """What the response of a text must match. is_told: whether scores are told among the
+    tokens that it allows; else they leave out those that it forced.
     """
 
     @property
@@ -55,8 +56,8 @@ class TextRule(ABC):
 
     @abstractmethod
     def allowed(self, response: Ids, cuts: Collection[int]) -> TokenSets:
-        """Return the tokens that may stand in place of each of a finished response, [R], given the
-        others up to the next of the `cuts`, positions of the response.
+        """Return the tokens that may stand in place of each of a finished response, [R],
+        given the others up to the next of the `cuts`, positions of the response.
         """
 
     @abstractmethod

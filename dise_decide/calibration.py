@@ -31,8 +31,8 @@ MAX_ODDS = 50.0
 
 
 class Temperature(CalibrationPart):
-    """Of choices: softmax(log p / temperature). top: from the likeliest one's probability to that
-    of being right; the shares stay as they are.
+    """Of choices: softmax(log p / temperature). top: from the likeliest one's probability
+    to that of being right; the shares stay as they are.
     """
 
     method: Literal["temperature"] = "temperature"
@@ -46,8 +46,8 @@ class Temperature(CalibrationPart):
 
 
 class Tails(CalibrationPart):
-    """Of levels, of which a predicate has two, yes and no: a map of each P(level >= k), k = 1 to
-    K - 1, by its log-odds, then made non-increasing.
+    """Of levels, of which a predicate has two, yes and no: a map of each P(level >= k), k
+    = 1 to K - 1, by its log-odds, then made non-increasing.
     """
 
     method: Literal["platt", "isotonic"]
@@ -79,8 +79,9 @@ def log_odds(shares: Floats) -> Floats:
 
 
 class Coverage(CalibrationPart):
-    """What keeps the promise that on average a share `coverage` of the answer sets holds the truth:
-    the least probability of a member. num_labels: labels that it was chosen on, one of each input.
+    """What keeps the promise that on average a share `coverage` of the answer sets holds
+    the truth: the least probability of a member. num_labels: labels that it was chosen
+    on, one of each input.
     """
 
     coverage: Probability
@@ -91,9 +92,10 @@ class Coverage(CalibrationPart):
 class QuestionFit(CalibrationPart):
     """What was fitted on the labels of a question, or of all questions of a type.
 
-    question: without its name; None where several were asked. map: None leaves the probabilities as
-    they are. num_labels, num_inputs: that the map was fitted on. before, after: of the confidence
-    that an answer is right, of predicates of yes, without the map and by maps fitted on others'.
+    question: without its name; None where several were asked. map: None leaves the
+    probabilities as they are. num_labels, num_inputs: that the map was fitted on. before,
+    after: of the confidence that an answer is right, of predicates of yes, without the
+    map and by maps fitted on others'.
     """
 
     type: Literal["predicate", "choice", "score"]
@@ -126,11 +128,12 @@ class QuestionFit(CalibrationPart):
 
 
 class DecisionCalibration(CalibrationFile):
-    """Maps from the probabilities of answers to typed questions to those of being right, with what
-    they hold for. It is refused for another model, and for questions asked in another way.
+    """Maps from the probabilities of answers to typed questions to those of being right,
+    with what they hold for. It is refused for another model, and for questions asked in
+    another way.
 
-    params, chat: how the questions were asked, and whether in the model's chat template. names,
-    types: by the name of a question, else by its type.
+    params, chat: how the questions were asked, and whether in the model's chat template.
+    names, types: by the name of a question, else by its type.
     """
 
     version: Literal[1] = 1
@@ -146,8 +149,8 @@ class DecisionCalibration(CalibrationFile):
         return self
 
     def applied(self, params: DecisionParams) -> DecisionParams:
-        """Return its own params. Raises InputError for params that set anything else; how an
-        uncalibrated confidence is measured does not matter.
+        """Return its own params. Raises InputError for params that set anything else; how
+        an uncalibrated confidence is measured does not matter.
         """
         settings = params.model_dump(exclude_unset=True, exclude={"confidence"})
         for name, value in settings.items():
@@ -165,8 +168,8 @@ class DecisionCalibration(CalibrationFile):
             )
 
     def fit_of(self, question: Question) -> QuestionFit:
-        """Return the fit for a question of this name, else of its type. Raises InputError if there
-        is none, or if it was made for another question; the error shows both.
+        """Return the fit for a question of this name, else of its type. Raises InputError
+        if there is none, or if it was made for another question; the error shows both.
         """
         fit = None if question.name is None else self.names.get(question.name)
         if fit is None and (fit := self.types.get(question.type)) is None:

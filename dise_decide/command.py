@@ -56,9 +56,9 @@ def decide(
 ) -> None:
     """Answer typed questions about texts, with probabilities.
 
-    They are answered in this order: yes or no, one of several choices, a level of a scale, those of
-    a file. Lines of --input hold "input", a text or messages, and "questions" if they have their
-    own.
+    They are answered in this order: yes or no, one of several choices, a level of a
+    scale, those of a file. Lines of --input hold "input", a text or messages, and
+    "questions" if they have their own.
     """
     from dise_app.cli.answer import answer_file, opened, refuse_both_or_neither
     from dise_app.files import jsonl

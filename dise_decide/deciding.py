@@ -35,8 +35,8 @@ def decision(
     chat: bool | None = None,
     calibration: DecisionCalibration | None = None,
 ) -> Plan[DecisionOutput]:
-    """Return a plan of the answers to typed questions about a text or a conversation, by a
-    calibration if there is one. All is checked before its first read.
+    """Return a plan of the answers to typed questions about a text or a conversation, by
+    a calibration if there is one. All is checked before its first read.
     """
     check_choice(chat, "chat")
     checked = check_questions(questions)
@@ -104,8 +104,8 @@ class Asking:
     def texts(
         self, subject: Subject, questions: Sequence[Question]
     ) -> tuple[list[SlotText], str | None]:
-        """Return the texts that ask the questions. With joint, also why they are several if one
-        text cannot hold them all.
+        """Return the texts that ask the questions. With joint, also why they are several
+        if one text cannot hold them all.
         """
         wordings = chain.from_iterable(asked_texts(q, self.params) for q in questions)
         if not self.params.joint or len(questions) == 1:
@@ -130,8 +130,8 @@ class Asking:
         return text
 
     def _text(self, subject: Subject, questions: Sequence[ShownQuestion]) -> SlotText:
-        """Return one text that asks all of it. Raises InputError for a mask outside the slots,
-        TooLongError for a text that the model does not take.
+        """Return one text that asks all of it. Raises InputError for a mask outside the
+        slots, TooLongError for a text that the model does not take.
         """
         is_cloze, info = self.params.layout == "cloze", self._info
         texts = [question.instructions for question in questions]

@@ -1,5 +1,5 @@
-"""`decide` for loaded models: LLM and AsyncLLM with one more verb, and jobs for programs that have
-either.
+"""`decide` for loaded models: LLM and AsyncLLM with one more verb, and jobs for programs
+that have either.
 """
 
 from __future__ import annotations
@@ -75,18 +75,19 @@ class Deciding(Verbs):
         chat: bool | None = None,
         calibration: CalibrationLike = None,
     ) -> DecisionOutput | list[DecisionOutput]:
-        """Return the answers to typed questions about one input, a text or a conversation; for a
-        list of inputs, a list with one such answer each.
+        """Return the answers to typed questions about one input, a text or a
+        conversation; for a list of inputs, a list with one such answer each.
 
         Examples:
             >>> spam = PredicateQuestion(instructions="Is this spam?")
             >>> llm.decide("You have won!", [spam]).answers[0].probability
 
-        A probability is the softmax over the question's labels of the mean log-probability that a
-        label's tokens have at the masks of the question's slot; an auto-regressive model judges by
-        its next tokens. By a calibration, a file of `dise calibrate --decisions`, probabilities and
-        confidences are those of being right; params left unsaid are its own. Raises InputError for
-        what cannot be asked, before any pass.
+        A probability is the softmax over the question's labels of the mean
+        log-probability that a label's tokens have at the masks of the question's slot; an
+        auto-regressive model judges by its next tokens. By a calibration, a file of `dise
+        calibrate --decisions`, probabilities and confidences are those of being right;
+        params left unsaid are its own. Raises InputError for what cannot be asked, before
+        any pass.
         """
         is_one = _is_one(given)
         inputs = cast("Sequence[Subject]", [given] if is_one else given)

@@ -35,13 +35,15 @@ class _Frozen(BaseModel):
 class Diagnostics(_Frozen):
     """What stands behind an answer's probabilities.
 
-    label_mass: the probability that the slot's first token is the first of a label, all labels
-    together; where it is low, the probabilities compare answers that the model would not give.
-    argmax_is_label: whether the likeliest first token is one of them. logprobs: of each option, the
-    mean log-probability of the tokens of the label for it, in nats; None stands for -inf. passes:
-    the texts that were read for it; label_mass and logprobs are means over them, argmax_is_label
-    holds for all. confidence: what the answer's confidence is. calibration: the digest of
-    the file that the answer was calibrated with.
+    label_mass: the probability that the slot's first token is the first of a label, all
+    labels together; where it is low, the probabilities compare answers that the model
+    would not give.
+    argmax_is_label: whether the likeliest first token is one of them. logprobs: of each
+    option, the mean log-probability of the tokens of the label for it, in nats; None
+    stands for -inf. passes: the texts that were read for it; label_mass and logprobs are
+    means over them, argmax_is_label holds for all. confidence: what the answer's
+    confidence is. calibration: the digest of the file that the answer was calibrated
+    with.
     """
 
     label_mass: float
@@ -70,8 +72,9 @@ class Diagnostics(_Frozen):
 
 
 class AnswerSet(_Frozen):
-    """The answers that are probable enough: choices, levels, or for a predicate True and False. On
-    average a share `coverage` of such sets hold the truth. n: the labels behind that.
+    """The answers that are probable enough: choices, levels, or for a predicate True and
+    False. On average a share `coverage` of such sets hold the truth. n: the labels behind
+    that.
     """
 
     values: tuple[StrictBool | StrictInt | StrictStr, ...]
@@ -80,8 +83,8 @@ class AnswerSet(_Frozen):
 
 
 class Finding(NamedTuple):
-    """What is found of a question's options. shares: the probability of each, in order; confidence:
-    in the likeliest; details: what an answer repeats as it is.
+    """What is found of a question's options. shares: the probability of each, in order;
+    confidence: in the likeliest; details: what an answer repeats as it is.
     """
 
     shares: Sequence[float]
@@ -96,8 +99,10 @@ class Finding(NamedTuple):
 
 
 class _Answer(_Frozen):
-    """name: the question's. abstained: whether it is too doubtful to act on, None without a rule.
-    answer_set: None without a calibration that has them. Their JSON leaves these two out if None.
+    """name: the question's. abstained: whether it is too doubtful to act on, None without
+    a rule.
+    answer_set: None without a calibration that has them. Their JSON leaves these two out
+    if None.
     """
 
     name: str | None
@@ -171,10 +176,11 @@ Answer = Annotated[PredicateAnswer | ChoiceAnswer | ScoreAnswer, Field(discrimin
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecisionOutput:
-    """The answers to the questions about one input, in their order. is_joint: whether they were
-    asked in one text. usage: its completion tokens are those of the slots. warnings: a label mass
-    below LOW_MASS, an empty answer set, and questions that were to share a text and could not; a
-    sentence each. asked: of a line of a file, its questions and how they were asked.
+    """The answers to the questions about one input, in their order. is_joint: whether
+    they were asked in one text. usage: its completion tokens are those of the slots.
+    warnings: a label mass below LOW_MASS, an empty answer set, and questions that were to
+    share a text and could not; a sentence each. asked: of a line of a file, its questions
+    and how they were asked.
     """
 
     model: str

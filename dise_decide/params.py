@@ -20,24 +20,25 @@ class DecisionParams(Params):
     """How typed questions about an input are asked, and what is made of the answers."""
 
     reading: Annotated[ReadingName, Replaces(("joint", "layout"))] = "menu"
-    """menu: a text shows all options, in an order of their own. each: a text asks of each option
-    whether it is the answer, yes or no. each-negated: another one asks whether it is wrong, too.
-    Probabilities are the mean over a question's texts, normalised."""
+    """menu: a text shows all options, in an order of their own. each: a text asks of each
+    option whether it is the answer, yes or no. each-negated: another one asks whether it
+    is wrong, too. Probabilities are the mean over a question's texts, normalised."""
     orders: Annotated[Orders, Replaces(("joint", "layout"))] = 1
-    """cyclic: average over all rotations of the options' order, over a scale upwards and downwards,
-    and over "yes, no" and "no, yes"."""
+    """cyclic: average over all rotations of the options' order, over a scale upwards and
+    downwards, and over "yes, no" and "no, yes"."""
     confidence: ConfidenceName = "label-mass"
-    """What stands for the confidence of an answer, p being the probability of its likeliest option
-    of K. label-mass: p times the label mass; top: p; margin: p minus the second highest; entropy:
-    1 - entropy / ln K; above-chance: (K p - 1) / (K - 1)."""
+    """What stands for the confidence of an answer, p being the probability of its
+    likeliest option of K. label-mass: p times the label mass; top: p; margin: p minus the
+    second highest; entropy: 1 - entropy / ln K; above-chance: (K p - 1) / (K - 1)."""
     joint: Annotated[bool, Replaces(("reading", "orders"))] = False
-    """Ask all questions in one text, which is one sequence in a forward pass, instead of each in
-    texts of its own, where no answer depends on the other questions. Questions that do not fit into
-    one text are asked apart, and a warning says so. Goes with reading menu and orders 1 alone."""
+    """Ask all questions in one text, which is one sequence in a forward pass, instead of
+    each in texts of its own, where no answer depends on the other questions. Questions
+    that do not fit into one text are asked apart, and a warning says so. Goes with
+    reading menu and orders 1 alone."""
     layout: Annotated[Literal["questions", "cloze"], Replaces(("reading", "orders"))] = "questions"
-    """questions: numbered, with their possible answers, after the input. cloze: nothing is added;
-    each question's instructions are the text right before its slot. Goes with reading menu and
-    orders 1 alone."""
+    """questions: numbered, with their possible answers, after the input. cloze: nothing
+    is added; each question's instructions are the text right before its slot. Goes with
+    reading menu and orders 1 alone."""
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:

@@ -48,8 +48,8 @@ class Option(Params):
 
 
 class Choice(Params):
-    """One of several choices: its value, which is also what the model writes ("true" or "false" for
-    a bool), and when it applies.
+    """One of several choices: its value, which is also what the model writes ("true" or
+    "false" for a bool), and when it applies.
     """
 
     value: Annotated[StrictStr, NotBlank] | StrictBool
@@ -211,8 +211,8 @@ _QUESTIONS: TypeAdapter[list[AnyQuestion]] = TypeAdapter(
 
 
 def check_questions(questions: object) -> Sequence[Question]:
-    """Return the questions, which may be JSON. Raises InputError for none, for too many, for
-    invalid ones, and for two of one name.
+    """Return the questions, which may be JSON. Raises InputError for none, for too many,
+    for invalid ones, and for two of one name.
     """
     try:
         checked = _QUESTIONS.validate_python(questions)

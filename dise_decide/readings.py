@@ -1,8 +1,9 @@
-"""How a question is read: the texts that ask it, and what their answers say of its options.
+"""How a question is read: the texts that ask it, and what their answers say of its
+options.
 
-A question becomes several asked texts. Each text has labels, and each label supports zero or more
-of the question's options. An option's support is the mean over the texts that mention it, and the
-probabilities are the supports, normalised.
+A question becomes several asked texts. Each text has labels, and each label supports zero
+or more of the question's options. An option's support is the mean over the texts that
+mention it, and the probabilities are the supports, normalised.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ def asked_texts(question: Question, params: DecisionParams) -> Iterator[ShownQue
 
 
 def _menus(question: Question, is_cyclic: bool) -> Iterator[ShownQuestion]:
-    """Yield the question with its options in a canonical order, whatever order they came in; if
-    cyclic, in each rotation of it. A scale keeps its order, upwards and downwards.
+    """Yield the question with its options in a canonical order, whatever order they came
+    in; if cyclic, in each rotation of it. A scale keeps its order, upwards and downwards.
     """
     options, order = question.options, list(range(len(question.options)))
     if isinstance(question, ScoreQuestion):
@@ -61,9 +62,9 @@ def _menus(question: Question, is_cyclic: bool) -> Iterator[ShownQuestion]:
 
 
 def _claims(question: Question) -> Iterator[tuple[str, str, Side, Side]]:
-    """Yield claims to be answered with yes or no, their negations, and what yes and no to the
-    claim say of the options: the question itself if its options are yes and no, else for each
-    text that options show, whether that is the answer.
+    """Yield claims to be answered with yes or no, their negations, and what yes and no to
+    the claim say of the options: the question itself if its options are yes and no, else
+    for each text that options show, whether that is the answer.
     """
     text, polar = question.instructions, _polar(question)
     if polar is not None:
@@ -110,8 +111,8 @@ def _note(option: Option | Choice) -> str | None:
 
 
 def combine(question: Question, params: DecisionParams, slots: Iterator[SlotReading]) -> Finding:
-    """Return the probabilities of a question's options, and their diagnostics. Without any support
-    they are equal. slots: the next readings are those of its texts.
+    """Return the probabilities of a question's options, and their diagnostics. Without
+    any support they are equal. slots: the next readings are those of its texts.
     """
     texts, size = list(asked_texts(question, params)), len(question.options)
     readings = list(islice(slots, len(texts)))

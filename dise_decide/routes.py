@@ -1,5 +1,5 @@
-"""Decisions over HTTP: OpenAI's wire format and System One's, each as the questions that they are
-here.
+"""Decisions over HTTP: OpenAI's wire format and System One's, each as the questions that
+they are here.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ Messages = Annotated[
 
 
 class DecisionRequest(Body):
-    """POST /v1/decisions, as OpenAI's, with our settings in a `dise` object. Hints for a cache have
-    no effect.
+    """POST /v1/decisions, as OpenAI's, with our settings in a `dise` object. Hints for a
+    cache have no effect.
     """
 
     model: str | None = None

@@ -22,9 +22,9 @@ SlotLabel = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SlotReading:
-    """What was read of a slot. means: of each label, the mean log-probability of its tokens, in
-    nats. label_mass: the probability of their first tokens, all together. argmax_is_label: whether
-    the likeliest first token is one of them.
+    """What was read of a slot. means: of each label, the mean log-probability of its
+    tokens, in nats. label_mass: the probability of their first tokens, all together.
+    argmax_is_label: whether the likeliest first token is one of them.
     """
 
     means: Floats
@@ -96,8 +96,8 @@ def _read_text(text: SlotText, info: ModelInfo) -> Plan[list[SlotReading]]:
 
 
 def _rows(text: SlotText, info: ModelInfo) -> list[_Row]:
-    """Return a row for the labels that lie in one block, and one for each label that does not: its
-    later blocks read its tokens in the earlier ones, never their masks.
+    """Return a row for the labels that lie in one block, and one for each label that does
+    not: its later blocks read its tokens in the earlier ones, never their masks.
     """
     if info.is_autoregressive:
         return _next_token_rows(text)
@@ -116,8 +116,8 @@ def _rows(text: SlotText, info: ModelInfo) -> list[_Row]:
 
 
 def _next_token_rows(text: SlotText) -> list[_Row]:
-    """Return a row for each beginning that labels share: each token is predicted from those before
-    it alone, so that whatever ends the row makes no difference.
+    """Return a row for each beginning that labels share: each token is predicted from
+    those before it alone, so that whatever ends the row makes no difference.
     """
     [slot] = text.slots
     beginnings = dict[tuple[int, ...], list[SlotLabel]]()

@@ -29,8 +29,8 @@ _remembered: WeakKeyDictionary[MaskPredictor, Callable[[str, str], tuple[int, ..
 
 
 class ShownAnswer(NamedTuple):
-    """A possible answer as a text shows it: what the model writes, when it applies, and the options
-    of the question for which it speaks, by their indices.
+    """A possible answer as a text shows it: what the model writes, when it applies, and
+    the options of the question for which it speaks, by their indices.
     """
 
     label: str
@@ -59,8 +59,8 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SlotText:
-    """A text with its slots, in order. ids: int64 [N], with masks in the slots; the text of a model
-    without a mask token ends where its only slot begins.
+    """A text with its slots, in order. ids: int64 [N], with masks in the slots; the text
+    of a model without a mask token ends where its only slot begins.
     """
 
     ids: Ids
@@ -81,8 +81,8 @@ class SlotText:
 
 
 def with_questions(subject: Subject, questions: Sequence[ShownQuestion]) -> Subject:
-    """Return the input, followed by the questions with their possible answers: at the end of a
-    conversation's last turn if that is the user's, else as a turn of their own.
+    """Return the input, followed by the questions with their possible answers: at the end
+    of a conversation's last turn if that is the user's, else as a turn of their own.
     """
     if len(questions) == 1:
         [question] = questions
@@ -114,11 +114,12 @@ def leads(num_questions: int) -> list[str]:
 def join(
     parts: Sequence[Ids], questions: Sequence[ShownQuestion], predictor: MaskPredictor, space: str
 ) -> SlotText:
-    """Return the text of parts, int64 [N_i], each followed by the slot of a question. space: what
-    stands before a label; where it makes tokens of its own, they precede the slot.
+    """Return the text of parts, int64 [N_i], each followed by the slot of a question.
+    space: what stands before a label; where it makes tokens of its own, they precede the
+    slot.
 
-    Raises InputError for a label that the tokenizer cannot write, and for two that are the same
-    tokens.
+    Raises InputError for a label that the tokenizer cannot write, and for two that are
+    the same tokens.
     """
     info, pieces, slots, length = predictor.info, list[Ids](), list[Slot](), 0
     spaces = tuple(predictor.tokenizer.encode(space).tolist()) if space else ()

@@ -1,5 +1,5 @@
-"""The built-in adapters, which load models and answer Reads. torch is imported only when a model is
-loaded.
+"""The built-in adapters, which load models and answer Reads. torch is imported only when
+a model is loaded.
 
 The names exported here are public, for authors of adapters; docs/reference lists them.
 """

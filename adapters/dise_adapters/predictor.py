@@ -61,8 +61,8 @@ class CheckpointPredictor(MaskPredictor):
 
     @classmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
-        """Return the model. Raises CheckpointError for an unsupported variant, ModelError if
-        loading fails otherwise, InputError for a path that does not exist.
+        """Return the model. Raises CheckpointError for an unsupported variant, ModelError
+        if loading fails otherwise, InputError for a path that does not exist.
         """
         return cls(fetch(model, config.revision), str(model), config)
 
@@ -103,9 +103,9 @@ class CheckpointPredictor(MaskPredictor):
         return None if self._config.dtype == self._requested_dtype else self._config.dtype
 
     def load_weights(self, shown: Shown = unshown) -> None:
-        """Load the weights, if they are not loaded yet. Raises CheckpointError for weights that are
-        not those of the model, ModelError if loading fails otherwise, InputError for options that
-        do not suit the engine, or the memory that is free.
+        """Load the weights, if they are not loaded yet. Raises CheckpointError for
+        weights that are not those of the model, ModelError if loading fails otherwise,
+        InputError for options that do not suit the engine, or the memory that is free.
         """
         self._loaded(shown)
 
@@ -121,8 +121,8 @@ class CheckpointPredictor(MaskPredictor):
 
     @property
     def tells_among(self) -> bool:
-        """As MaskPredictor says; the weights are loaded only for a backend that does not tell. A
-        subclass with abilities of its own overrides this too.
+        """As MaskPredictor says; the weights are loaded only for a backend that does not
+        tell. A subclass with abilities of its own overrides this too.
         """
         answer = self._backend.tells_among if self._reader is None else None
         return super().tells_among if answer is None else answer
@@ -147,8 +147,8 @@ class CheckpointPredictor(MaskPredictor):
 
 
 def catalog_for(config: EngineConfig) -> Catalog:
-    """Return the catalog that loads a model with these options; where the model's class was called
-    instead, that of this package's adapters and engines.
+    """Return the catalog that loads a model with these options; where the model's class
+    was called instead, that of this package's adapters and engines.
     """
     return config.catalog if isinstance(config.catalog, Catalog) else _own()
 
@@ -159,12 +159,13 @@ def _own() -> Catalog:
 
 
 def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> Reader:
-    """Return a reader of the checkpoint, loaded by the engine that `config.engine` names; one of
-    the catalog's that loads the model, where `config` is what that gave the adapter.
+    """Return a reader of the checkpoint, loaded by the engine that `config.engine` names;
+    one of the catalog's that loads the model, where `config` is what that gave the
+    adapter.
 
-    Raises CheckpointError for weights that do not fit, ModelError if loading fails otherwise,
-    InputError for an unknown engine, for options that do not suit it, and for a model that is
-    larger than the memory that is free.
+    Raises CheckpointError for weights that do not fit, ModelError if loading fails
+    otherwise, InputError for an unknown engine, for options that do not suit it, and for
+    a model that is larger than the memory that is free.
     """
     backend = catalog_for(config).backend(config.engine)
     [fitted] = backend.fitted([(checkpoint, config)])

@@ -44,8 +44,8 @@ def _loading(model: str) -> Iterator[Callable[[float], None]]:
 
 
 def load_for(llm: LLM, plans: Iterable[Plan[object]]) -> None:
-    """Load the weights if one of the plans passes its checks, and take no further plans then. The
-    others' errors are reported when they are run.
+    """Load the weights if one of the plans passes its checks, and take no further plans
+    then. The others' errors are reported when they are run.
     """
     if any(map(_gets_to_read, plans)):
         llm.load()
@@ -62,8 +62,8 @@ def _gets_to_read(plan: Plan[object]) -> bool:
 
 
 def refuse_judge(parts: Parts, params: Params) -> None:
-    """Raise InputError, before any weights are loaded, for an auto-regressive --model where the
-    verb writes, or where the scorer needs a diffusion model.
+    """Raise InputError, before any weights are loaded, for an auto-regressive --model
+    where the verb writes, or where the scorer needs a diffusion model.
     """
     from dise_adapters.checkpoint.hub import read_config
 
@@ -198,8 +198,8 @@ def settings_of(llm: LLM, parts: Parts, params: Params) -> dict[str, object]:
 
 
 def refuse_both_or_neither(is_given: bool, parts: Parts, requests: str) -> None:
-    """Raise InputError unless either requests are given or a file of them, and for options about
-    that file's answers without it. requests: what the error calls them.
+    """Raise InputError unless either requests are given or a file of them, and for
+    options about that file's answers without it. requests: what the error calls them.
     """
     files = parts.files
     if is_given == (files["input"] is not None):

@@ -28,8 +28,8 @@ def plugins(
 ) -> None:
     """List the strategies and adapters that are installed.
 
-    By the plugin they came from; of one --kind with their settings. A broken plugin is named
-    on standard error (with --json under "problems" too), and the exit code is 1.
+    By the plugin they came from; of one --kind with their settings. A broken plugin is
+    named on standard error (with --json under "problems" too), and the exit code is 1.
     """
     from dise_app.cli import listings
     from dise_app.settings import settings_or_problem
@@ -61,9 +61,9 @@ def models(
 ) -> None:
     """List what can be given as a model, and what a GGUF file says about itself.
 
-    Names, then the adapters for folders and hub ids, with what models were trained on and the
-    scorers that suit them. A broken plugin, and an adapter that fails when it is asked for its own
-    name, are named as `dise plugins` does.
+    Names, then the adapters for folders and hub ids, with what models were trained on and
+    the scorers that suit them. A broken plugin, and an adapter that fails when it is
+    asked for its own name, are named as `dise plugins` does.
     """
     from dise_adapters.checkpoint.gguf_card import gguf_card
     from dise_adapters.checkpoint.hub import gguf_path, is_gguf

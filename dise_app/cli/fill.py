@@ -48,13 +48,14 @@ def fill(
     *,
     parts: options.Parts,
 ) -> None:
-    """Fill the gaps of a text, each marked by {}, with how sure the model is of what it wrote.
+    """Fill the gaps of a text, each marked by {}, with how sure the model is of what it
+    wrote.
 
-    --max-tokens is the length of a gap, or with --length cal the longest that is tried. A space
-    before a gap belongs to the gap, as tokens begin with it, unless --regex, --schema or --choice
-    say what the gap holds. Several gaps are filled from left to right: each sees all before it,
-    filled, and what follows up to the next gap. Lines of --input hold "prefix" and "suffix" of one
-    gap (or "prefix_ids", "suffix_ids").
+    --max-tokens is the length of a gap, or with --length cal the longest that is tried. A
+    space before a gap belongs to the gap, as tokens begin with it, unless --regex,
+    --schema or --choice say what the gap holds. Several gaps are filled from left to
+    right: each sees all before it, filled, and what follows up to the next gap. Lines of
+    --input hold "prefix" and "suffix" of one gap (or "prefix_ids", "suffix_ids").
     """
     if text is None and parts.files["input"] is None:
         text = next(iter(piped_texts()), None)

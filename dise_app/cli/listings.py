@@ -27,8 +27,8 @@ HEADINGS = (
 
 
 def show_plugins(rows: Sequence[Fields]) -> None:
-    """Print names by kind and plugin; of strategies and engines each with its sentence, those that
-    are recommended first.
+    """Print names by kind and plugin; of strategies and engines each with its sentence,
+    those that are recommended first.
     """
     console, groups = Console(highlight=False), dict[tuple[str, str], list[Fields]]()
     for row in rows:

@@ -27,10 +27,10 @@ def rank(
 ) -> None:
     """Order candidate answers by their likelihood, best first.
 
-    A scorer that estimates the log-likelihood given the prompt ranks by it, any other by its value.
-    Nothing follows a candidate, as an end token does a text of `dise score`, unless --finished.
-    Lines of --input hold "prompt" (or "prompt_ids") and "candidates", a list of texts or of token
-    ids.
+    A scorer that estimates the log-likelihood given the prompt ranks by it, any other by
+    its value. Nothing follows a candidate, as an end token does a text of `dise score`,
+    unless --finished. Lines of --input hold "prompt" (or "prompt_ids") and "candidates",
+    a list of texts or of token ids.
     """
     refuse_both_or_neither(bool(candidates), parts, "candidates (with --prompt)")
     prompt, *candidates = given_texts([prompt or "", *(candidates or [])])

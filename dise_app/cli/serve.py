@@ -26,9 +26,9 @@ def serve(
 ) -> None:
     """Serve the model over HTTP, as OpenAI's clients know it.
 
-    Completions, chat, responses, scoring, ranking, decisions, and a page at /. Set DISE_API_KEY, or
-    name a file with --api-key-file, to ask every client for a key. While the model is loaded,
-    /health and all requests get 503.
+    Completions, chat, responses, scoring, ranking, decisions, and a page at /. Set
+    DISE_API_KEY, or name a file with --api-key-file, to ask every client for a key. While
+    the model is loaded, /health and all requests get 503.
     """
     from dise_app.server.app import create_app
     from dise_app.server.guards.hosts import Hosts

@@ -4,7 +4,8 @@ from dise_core import LLM, SamplingParams, ScoringParams
 
 
 def suited_scorers(trained_on: str) -> dict[str, str]:
-    """Return the scorer that suits generated answers and the one for given texts, by these words.
+    """Return the scorer that suits generated answers and the one for given texts, by
+    these words.
     trained_on: see MaskPredictor.
     """
     if trained_on == "next tokens":
@@ -15,8 +16,8 @@ def suited_scorers(trained_on: str) -> dict[str, str]:
 
 
 def advice(llm: LLM, params: ScoringParams) -> str | None:
-    """Return a line that names a better scorer, for a model trained on masks alone where nobody
-    chose one.
+    """Return a line that names a better scorer, for a model trained on masks alone where
+    nobody chose one.
     """
     predictor = llm.predictor
     is_chosen = "scorer" in params.model_fields_set or llm.planner.calibration is not None

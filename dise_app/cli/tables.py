@@ -61,9 +61,10 @@ class Own:
 
 
 class FieldOptions:
-    """The fields of a class of params.py as options. The verb gets those that the user named, and
-    `defaults`, which replace the class's own. without: fields that are no options here, each with
-    its reason. panel: the heading of fields that PANELS do not know. more: further classes.
+    """The fields of a class of params.py as options. The verb gets those that the user
+    named, and `defaults`, which replace the class's own. without: fields that are no
+    options here, each with its reason. panel: the heading of fields that PANELS do not
+    know. more: further classes.
     """
 
     def __init__(
@@ -152,8 +153,9 @@ def _number_or_none(text: str | int) -> int | None:
 
 
 def verb(*most_used: str, **tables: Table) -> Callable[[Verb], Verb]:
-    """Return a decorator that gives a verb the tables' options after its own, which it gets as its
-    argument `parts`, and --debug, which main reads. most_used: the options of its first group.
+    """Return a decorator that gives a verb the tables' options after its own, which it
+    gets as its argument `parts`, and --debug, which main reads. most_used: the options of
+    its first group.
     """
     options = {name: its for table in tables.values() for name, its in table.options.items()}
     ordered = {name: options[name] for name in (*most_used, *options)} | {"debug": DEBUG}

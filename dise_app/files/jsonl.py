@@ -39,10 +39,10 @@ def read_lines(path: Path, limit: int = MAX_LINE) -> Iterator[Line]:
 def run_file(
     llm: LLM, files: Fields, plan_of: PlanOf, settings: JsonFields, load_for: LoadFor
 ) -> None:
-    """Answer every line of --input, and tell how many were answered. settings: what the answers
-    depend on, beside the lines. load_for: loads the model for plans that need it. Raises
-    typer.Exit(1) if any line failed, InputError for unsuitable files, DiseError if the answers
-    cannot be written.
+    """Answer every line of --input, and tell how many were answered. settings: what the
+    answers depend on, beside the lines. load_for: loads the model for plans that need it.
+    Raises typer.Exit(1) if any line failed, InputError for unsuitable files, DiseError if
+    the answers cannot be written.
     """
     path, output, resume = files["input"], files["output"] or STANDARD, files["resume"]
     for name in ("resume", "overwrite"):

@@ -16,9 +16,10 @@ MAX_OWN_LINE = 2**27
 
 
 class LineFile:
-    """A file of whole JSON lines that one run at a time may write, left as it is until `begin`.
-    torn: a last line that was cut short, found by `records`. is_regular: False for a special file,
-    such as a pipe, which is written without a lock.
+    """A file of whole JSON lines that one run at a time may write, left as it is until
+    `begin`.
+    torn: a last line that was cut short, found by `records`. is_regular: False for a
+    special file, such as a pipe, which is written without a lock.
     """
 
     def __init__(self, path: Path, is_synced: bool = False) -> None:
@@ -34,8 +35,8 @@ class LineFile:
             _lock(self._file, path)
 
     def records(self) -> Iterator[tuple[int, dict[str, object]]]:
-        """Yield the number, from 1, and the record of each line. Raises InputError for a line that
-        dise did not write. A torn last line is not yielded; `begin` removes it.
+        """Yield the number, from 1, and the record of each line. Raises InputError for a
+        line that dise did not write. A torn last line is not yielded; `begin` removes it.
         """
         if not self.is_regular:
             return
@@ -67,8 +68,9 @@ class LineFile:
             self._file.truncate(self._end)
 
     def add(self, record: JsonFields) -> None:
-        """Append a record. Raises InputError, without a subject, for a record that JSON cannot
-        hold, and DiseError if the disk is full or fails: the file then ends with the line before.
+        """Append a record. Raises InputError, without a subject, for a record that JSON
+        cannot hold, and DiseError if the disk is full or fails: the file then ends with
+        the line before.
         """
         self._write(encoded(record))
 

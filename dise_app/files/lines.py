@@ -54,8 +54,9 @@ def without_bom(line: bytes) -> bytes:
 
 
 def parse(line: bytes, limit: int = MAX_LINE) -> dict[str, object]:
-    """Return the JSON object in a line. Raises InputError, a sentence about "the line" without its
-    subject, for anything else, and for what could not be written again: NaN, lone surrogates.
+    """Return the JSON object in a line. Raises InputError, a sentence about "the line"
+    without its subject, for anything else, and for what could not be written again: NaN,
+    lone surrogates.
     """
     if len(line) > limit:
         raise InputError(f"is longer than {limit} bytes")

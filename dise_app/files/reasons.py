@@ -13,8 +13,8 @@ MAX_PRINTED = 3
 
 
 def commonest(counts: Iterable[tuple[str, int]], limit: int = MAX_KEPT) -> dict[str, int]:
-    """Return the commonest messages with their counts, the earlier first among equals. Messages
-    that differ only in numbers count as the first of them.
+    """Return the commonest messages with their counts, the earlier first among equals.
+    Messages that differ only in numbers count as the first of them.
     """
     first, total = dict[str, str](), Counter[str]()
     for message, count in counts:

@@ -38,9 +38,10 @@ class AnswerLine(BaseModel):
 def answered_lines(
     file: LineFile, settings: JsonFields, lines: Mapping[int, JsonFields]
 ) -> set[int]:
-    """Return the numbers of the input's lines that the file answers. settings: what the answers
-    depend on, as JSON. lines: the input's records by number. Raises InputError, and leaves the file
-    as it is, if dise did not write it, or wrote it with other settings or from other lines.
+    """Return the numbers of the input's lines that the file answers. settings: what the
+    answers depend on, as JSON. lines: the input's records by number. Raises InputError,
+    and leaves the file as it is, if dise did not write it, or wrote it with other
+    settings or from other lines.
     """
     numbers: set[int] = set()
     file_settings = made_with(file.path)

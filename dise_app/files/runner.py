@@ -23,8 +23,9 @@ class Answered(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Work(Generic[P]):
-    """What a verb does with each record, without a model, so that another process may do it: `load`
-    loads one. files: what FILES say. settings: what answers depend on besides, as JSON.
+    """What a verb does with each record, without a model, so that another process may do
+    it: `load` loads one. files: what FILES say. settings: what answers depend on besides,
+    as JSON.
     """
 
     command: str

@@ -155,8 +155,8 @@ def json_or_text(value: str) -> object:
 
 
 def json_file(path: Path) -> object:
-    """Return what a file of JSON holds. Raises InputError for none, and for an object with two
-    values of one name: one would be dropped.
+    """Return what a file of JSON holds. Raises InputError for none, and for an object
+    with two values of one name: one would be dropped.
     """
 
     def distinct(pairs: list[tuple[str, object]]) -> Record:

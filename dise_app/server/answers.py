@@ -94,7 +94,8 @@ def chat_logprobs(tokens: Sequence[Token]) -> JsonObject:
 
 
 def _alternative(text: str, logprob: float) -> JsonObject:
-    # The bytes of a token that is part of a character, and was not written, are not known.
+    # The bytes of a token that is part of a character, and was not written, are not
+    # known.
     encoded = None if BROKEN in text else list(text.encode())
     return {"token": text, "logprob": _finite(logprob), "bytes": encoded}
 

@@ -44,10 +44,11 @@ def create_app(
     api_key: str | Collection[str] | None = None,
     hosts: Hosts | None = None,
 ) -> FastAPI:
-    """Return the server as an ASGI application, which closes the model when it shuts down.
+    """Return the server as an ASGI application, which closes the model when it shuts
+    down.
 
-    model: a loaded one, or a Service that begins once it is; it has its limits. api_key: the keys
-    of which clients must send one.
+    model: a loaded one, or a Service that begins once it is; it has its limits. api_key:
+    the keys of which clients must send one.
     """
     service = model if isinstance(model, Service) else Service(limits or Limits(), model)
 

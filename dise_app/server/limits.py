@@ -29,13 +29,14 @@ class Limits(Params):
     max_tokens_limit: int = Field(default=4096, ge=1)
     """The most tokens that an answer may ask for."""
     max_passes: int = Field(default=2**15, ge=1)
-    """The most forward passes, of one sequence each, that a request may take; one that goes on gets
-    400."""
+    """The most forward passes, of one sequence each, that a request may take; one that
+    goes on gets 400."""
     max_pass_tokens: int = Field(default=2**27, ge=1)
     """The most tokens in all the forward passes of a request; one that goes on gets 400."""
     max_answer_logprobs: int = Field(default=2**17, ge=1)
-    """The most log-probabilities that an answer may tell: of each token of all its texts, two and
-    the likeliest ones asked for. More gets 400. A given text counts as a token a byte."""
+    """The most log-probabilities that an answer may tell: of each token of all its texts,
+    two and the likeliest ones asked for. More gets 400. A given text counts as a token a
+    byte."""
     max_body_bytes: int = Field(default=2 * 2**20, ge=1)
     """The largest request in bytes."""
     max_bytes_in_flight: int = Field(default=64 * 2**20, ge=1)
@@ -49,8 +50,8 @@ class Limits(Params):
     body_timeout: Seconds = Field(default=60.0)
     """Seconds within which the body of a request must have arrived."""
     idle_timeout: Seconds = Field(default=75.0)
-    """Seconds that a connection stays open without a request, or without taking its answer. Clients
-    and proxies keep one for up to 60: it should be closed by them."""
+    """Seconds that a connection stays open without a request, or without taking its
+    answer. Clients and proxies keep one for up to 60: it should be closed by them."""
     grace: float = Field(default=30.0, ge=0, le=MAX_SECONDS)
     """Seconds that requests under way have to end at SIGTERM."""
     served_model_name: tuple[Name, ...] = ()
@@ -60,14 +61,15 @@ class Limits(Params):
     api_key_file: Path | None = None
     """A file of keys, one a line, of which every client must send one."""
     cache_salt_by_key: bool = False
-    """Reuse what is kept of texts' beginnings only among requests with the same API key, so that
-    no client learns from cached_tokens, or from the time, what others asked."""
+    """Reuse what is kept of texts' beginnings only among requests with the same API key,
+    so that no client learns from cached_tokens, or from the time, what others asked."""
     allowed_origins: tuple[str, ...] = ()
-    """An origin whose pages may call this server from a browser, such as https://app.example; *
-    allows all."""
+    """An origin whose pages may call this server from a browser, such as
+    https://app.example; * allows all."""
     allowed_host: tuple[str, ...] = ()
-    """A name that clients may call the server by, beside its address and that of this machine; *
-    allows all. Any other Host header gets 403, which keeps pages of other sites away."""
+    """A name that clients may call the server by, beside its address and that of this
+    machine; * allows all. Any other Host header gets 403, which keeps pages of other
+    sites away."""
 
     @field_validator("allowed_origins")
     @classmethod

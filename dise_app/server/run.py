@@ -79,8 +79,8 @@ class GracefulServer(uvicorn.Server):
             signal.signal(number, self.handle_exit)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        """Begin the shutdown; a second Ctrl-C ends the process at once. The exit code tells how it
-        ended, where uvicorn's own raises the signal again.
+        """Begin the shutdown; a second Ctrl-C ends the process at once. The exit code
+        tells how it ended, where uvicorn's own raises the signal again.
         """
         if self.should_exit and sig == signal.SIGINT:
             cut_off = 1 if self.server_state.tasks else 128 + signal.SIGINT

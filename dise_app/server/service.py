@@ -103,8 +103,8 @@ class Service:
 
     async def sampling(self, body: WritingRequest, request: Request) -> Preparation:
         """Return the checked parameters of an answer, with its constraint. Raises
-        ServerError for another model, for more tokens than the server allows and for what the
-        answer cannot be, ValidationError for values that the library refuses.
+        ServerError for another model, for more tokens than the server allows and for what
+        the answer cannot be, ValidationError for values that the library refuses.
         """
         self.check_model(body.model)
         settings = self.defaults.complete(body.settings, SamplingParams.model_fields)

@@ -83,8 +83,9 @@ class Reply(ABC):
         return f"data: {json.dumps(event, ensure_ascii=False, allow_nan=False)}\n\n"
 
     def step(self, step: CanvasUpdate | RequestOutput) -> list[JsonObject]:
-        """Return the events of a denoising step, or of the answer. A single answer's text is sent
-        as it settles; of several, which are ranked at the end, and of a call none is sent before.
+        """Return the events of a denoising step, or of the answer. A single answer's text
+        is sent as it settles; of several, which are ranked at the end, and of a call none
+        is sent before.
         """
         if isinstance(step, RequestOutput):
             return self.ended(step)
@@ -100,8 +101,8 @@ async def stream(
     reply: Reply,
     request: Request,
 ) -> Response:
-    """Return the steps as server-sent events, but raise what the first step raises, and what
-    unless_gone raises before it.
+    """Return the steps as server-sent events, but raise what the first step raises, and
+    what unless_gone raises before it.
     """
     news = _until(asyncio.get_running_loop().time() + service.limits.timeout, steps)
     first = await unless_gone(anext(news), request, service.limits.timeout)

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def prompt() -> Iterator[None]:
-    """Let the process end, with the code of what is raised inside, once its threads have ended and
-    the exit handlers that are registered inside have run. To take apart what was imported takes as
-    long as writing a short answer, and triton would report what garbage collection has spared.
+    """Let the process end, with the code of what is raised inside, once its threads have
+    ended and the exit handlers that are registered inside have run. To take apart what
+    was imported takes as long as writing a short answer, and triton would report what
+    garbage collection has spared.
     """
     code = 1
 

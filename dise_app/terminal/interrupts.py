@@ -33,8 +33,9 @@ def handled() -> Iterator[None]:
 
 
 def end_at_once() -> None:
-    """End the process at once at Ctrl-C, unless the program handles or ignores it. While libraries
-    are imported nothing is to be tidied up, and foreign code would swallow an exception.
+    """End the process at once at Ctrl-C, unless the program handles or ignores it. While
+    libraries are imported nothing is to be tidied up, and foreign code would swallow an
+    exception.
     """
     is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_default and current_thread() is main_thread():

@@ -16,9 +16,9 @@ KEEP = {
 
 
 def keep_freed_memory() -> None:
-    """Tell glibc to keep freed memory. By default it returns large buffers after each layer, and
-    new pages then cost page faults: up to half the time of a small model's pass on a virtual
-    machine.
+    """Tell glibc to keep freed memory. By default it returns large buffers after each
+    layer, and new pages then cost page faults: up to half the time of a small model's
+    pass on a virtual machine.
     """
     if sys.platform != "linux":
         return

@@ -34,10 +34,11 @@ INTERVAL = 30.0
 def progress_bar(
     total: int, console: Console | None = None, is_wanted: bool = True, parts: str = ""
 ) -> Iterator[Callable[[float], None]]:
-    """Yield a function that advances a bar with the count, the time elapsed and the time left, on
-    the console or else on standard error. Where that is no terminal, a line on standard error says
-    the same every INTERVAL seconds. is_wanted: False shows nothing. parts: what is counted, where
-    it advances by fractions too: then a share is shown, even of one.
+    """Yield a function that advances a bar with the count, the time elapsed and the time
+    left, on the console or else on standard error. Where that is no terminal, a line on
+    standard error says the same every INTERVAL seconds. is_wanted: False shows nothing.
+    parts: what is counted, where it advances by fractions too: then a share is shown,
+    even of one.
     """
     console, is_counted = console or Console(stderr=True), total > 1 or bool(parts)
     if is_wanted and is_counted and not console.is_terminal:
@@ -122,8 +123,8 @@ def opening(model: str) -> Iterator[None]:
 
 @contextmanager
 def loading(model: str) -> Iterator[Callable[[float], None]]:
-    """Yield a function that shows the share of the model's weights that is read, on a terminal at
-    once, elsewhere in a line every INTERVAL seconds.
+    """Yield a function that shows the share of the model's weights that is read, on a
+    terminal at once, elsewhere in a line every INTERVAL seconds.
     """
     console = Console(stderr=True)
     if not console.is_terminal:

@@ -116,9 +116,10 @@ def show_gaps(console: Console, pieces: Sequence[str], answers: Sequence[Request
 
 
 def coloured(output: CompletionOutput) -> Text:
-    """Return the response without end tokens, each token in the colour of its probability, the
-    selected ones underlined. A character of several tokens has the colour of the least probable.
-    In a JSON answer each value has the colour of its score, and an abstained one is struck out.
+    """Return the response without end tokens, each token in the colour of its
+    probability, the selected ones underlined. A character of several tokens has the
+    colour of the least probable. In a JSON answer each value has the colour of its score,
+    and an abstained one is struck out.
     """
     text, group = Text(), list[Token]()
     for token in output.tokens:
@@ -151,8 +152,8 @@ def empty_text(output: CompletionOutput) -> str:
 
 
 def field_lines(output: CompletionOutput) -> list[Text]:
-    """Return a line for each value of a JSON answer: its path, the value, and the probability that
-    its score is the logarithm of, in percent.
+    """Return a line for each value of a JSON answer: its path, the value, and the
+    probability that its score is the logarithm of, in percent.
     """
     leaves = {path or "(whole)": field for path, field in output.fields.items() if field.is_leaf}
     values = [json.dumps(field.value, ensure_ascii=False) for field in leaves.values()]
@@ -235,8 +236,8 @@ def show_legend(console: Console, answers: Sequence[RequestOutput]) -> None:
 
 
 def legend(is_mean: bool = True) -> Text:
-    """Return the legend of the colours, in two lines. is_mean: the score is the underlined tokens'
-    mean.
+    """Return the legend of the colours, in two lines. is_mean: the score is the
+    underlined tokens' mean.
     """
     text = Text("probability of writing the token again: ", style="dim")
     for minimum, colour in SHADES:

@@ -15,9 +15,10 @@ States = npt.NDArray[np.int32]
 class Automaton:
     """A deterministic automaton over bytes, which accepts whole texts; state 0 starts.
 
-    next: int32 [S + 1, 256]; accepting: bool [S + 1]. The last state is dead: none leads out of it.
-    From each of the S others some bytes lead to acceptance. table: int32 [S + 3, 256], which holds
-    `next`, and behind it two states that tokens need: an end, and one before a first space.
+    next: int32 [S + 1, 256]; accepting: bool [S + 1]. The last state is dead: none leads
+    out of it. From each of the S others some bytes lead to acceptance. table: int32 [S +
+    3, 256], which holds `next`, and behind it two states that tokens need: an end, and
+    one before a first space.
     """
 
     table: States
@@ -51,8 +52,9 @@ class Automaton:
 
 
 def trimmed(table: States, accepting: Mask, start: int) -> Automaton | None:
-    """Return the automaton of the states from which something is accepted; None if nothing is from
-    the start. table: int32 [S + 1, 256], whose last state is dead; accepting: bool [S + 1].
+    """Return the automaton of the states from which something is accepted; None if
+    nothing is from the start. table: int32 [S + 1, 256], whose last state is dead;
+    accepting: bool [S + 1].
     """
     sources, data = np.nonzero(table != len(table) - 1)
     useful = distances(accepting, table[sources, data], sources.astype(np.int32)) >= 0

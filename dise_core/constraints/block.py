@@ -15,9 +15,10 @@ from dise_core.token_sets import TokenSets
 
 @dataclass(slots=True, eq=False)
 class ValidBlock:
-    """A block that is filled so that its text stays the beginning of a valid one. ids: int64 [N],
-    its text, from position `start`, in which others fill masks with what `chosen` returns. witness:
-    int64 [N], the valid text of the last step. state: before it; final: those it may end in.
+    """A block that is filled so that its text stays the beginning of a valid one. ids:
+    int64 [N], its text, from position `start`, in which others fill masks with what
+    `chosen` returns. witness: int64 [N], the valid text of the last step. state: before
+    it; final: those it may end in.
     """
 
     constraint: Constrained

@@ -81,8 +81,8 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What an automaton is built from: an expression or, with a maker, the settings of that class,
-    "module:name", as JSON.
+    """What an automaton is built from: an expression or, with a maker, the settings of
+    that class, "module:name", as JSON.
     """
 
     text: str
@@ -113,9 +113,9 @@ class Source:
 
 
 def build(source: Source, lane: int = SLOW, stop: Stop | None = None) -> Automaton:
-    """Return the automaton of a source's whole matches, without NUL. Raises InputError for what
-    cannot be used, UnfinishedError where a lane before the last had too little time for it,
-    OverloadedError where the last one had, and StoppedError.
+    """Return the automaton of a source's whole matches, without NUL. Raises InputError
+    for what cannot be used, UnfinishedError where a lane before the last had too little
+    time for it, OverloadedError where the last one had, and StoppedError.
     """
     if source.maker is None:
         check(source.text)

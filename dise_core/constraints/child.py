@@ -22,8 +22,9 @@ MAX_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A lane of builds. seconds: of processor time that a build may take. patience: seconds that
-    may pass meanwhile. nice: how far it stands back for others. slots: how many run at once.
+    """A lane of builds. seconds: of processor time that a build may take. patience:
+    seconds that may pass meanwhile. nice: how far it stands back for others. slots: how
+    many run at once.
     longest_line: seconds that a build may have to wait for its turn.
     """
 
@@ -36,8 +37,8 @@ class Lane:
 
 QUICK, SLOW = 0, 1
 LANES = (Lane(0.4, 1.5, 3, 2, 4.0), Lane(2.0, 20.0, 5, 1, 20.0))
-"""At first each build gets a moment, so that short ones are soon done; one that needs longer begins
-anew in the second lane, where few run at a time.
+"""At first each build gets a moment, so that short ones are soon done; one that needs
+longer begins anew in the second lane, where few run at a time.
 """
 
 MAX_CHARACTERS, MAX_STATES = 200_000, 20_000
@@ -47,13 +48,15 @@ END = 256
 """The byte of edges that final states have."""
 
 BUILT, REFUSED, OUT_OF_TIME, LATE, FAILED = b"K", b"E", b"T", b"W", b"M"
-"""How an answer begins. Behind BUILT stands the number of states, 4 bytes, then the automaton's
-arrays; behind REFUSED why, as JSON. The others stand alone, and come from the host.
+"""How an answer begins. Behind BUILT stands the number of states, 4 bytes, then the
+automaton's arrays; behind REFUSED why, as JSON. The others stand alone, and come from the
+host.
 """
 
 SENTINEL = r"\x00"
-"""What stands before and behind the text, and never in it. The library builds automata that may
-begin anywhere, which this prevents, and those stop at the first of several alternatives that match
+"""What stands before and behind the text, and never in it. The library builds automata
+that may begin anywhere, which this prevents, and those stop at the first of several
+alternatives that match
 (`1|12` at 1), but none matches before the second sentinel.
 """
 
@@ -108,8 +111,8 @@ def _translate(maker: str, text: str) -> str:
 
 
 def automaton_of(expression: str) -> Automaton:
-    """Return the automaton of an expression's whole matches, without NUL. Raises InputError for
-    what cannot be used.
+    """Return the automaton of an expression's whole matches, without NUL. Raises
+    InputError for what cannot be used.
     """
     check(expression)
     try:
@@ -151,8 +154,8 @@ def check(expression: str) -> None:
 
 
 def edges_of(expression: str) -> "tuple[int, int, array[int], array[int], array[int]]":
-    """Return the first state, the number of states, and of each edge where it begins, its byte, and
-    where it leads. Raises ValueError for what cannot be used.
+    """Return the first state, the number of states, and of each edge where it begins, its
+    byte, and where it leads. Raises ValueError for what cannot be used.
     """
     from outlines_core import Index, Vocabulary
 

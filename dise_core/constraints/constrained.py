@@ -30,7 +30,8 @@ MAX_STEP = 40_000_000
 """Ways on from states by candidates that a step may look at: a fifth of a second."""
 
 MAX_TOLD = 60_000_000
-"""Ways that may be looked at to tell which tokens an answer's positions allow: a third of a second.
+"""Ways that may be looked at to tell which tokens an answer's positions allow: a third of
+a second.
 """
 
 OPEN = -1
@@ -39,8 +40,8 @@ OPEN = -1
 
 @dataclass(frozen=True)
 class Constrained(TextRule):
-    """A constraint as one request applies it to a model's tokens. can_tell: whether the model
-    tells log-probabilities among sets of tokens.
+    """A constraint as one request applies it to a model's tokens. can_tell: whether the
+    model tells log-probabilities among sets of tokens.
     """
 
     tokens: TokenAutomaton
@@ -55,8 +56,8 @@ class Constrained(TextRule):
     def by(
         cls, tokens: TokenAutomaton, order: Order, params: SamplingParams, confidence: Confidence
     ) -> Self:
-        """Return a request's constraint, what it ordered being built. Raises InputError if
-        max_tokens hold no valid answer.
+        """Return a request's constraint, what it ordered being built. Raises InputError
+        if max_tokens hold no valid answer.
         """
         if not tokens.feasible(params.max_tokens)[tokens.start]:
             raise InputError(
@@ -96,8 +97,8 @@ class Constrained(TextRule):
         return (*self.tokens.completion.tolist(), *self._favoured.tolist())
 
     def weights(self, reading: Reading) -> Floats:
-        """Return the log-weights of the candidates, float64 [M, K]; -inf for what may not be
-        written, or is there twice. Top-k and top-p cut the NUM_CANDIDATES likeliest.
+        """Return the log-weights of the candidates, float64 [M, K]; -inf for what may not
+        be written, or is there twice. Top-k and top-p cut the NUM_CANDIDATES likeliest.
         """
         ids, params = reading.token_ids, self.params
         weights = np.maximum(reading.logprobs.astype(np.float64), LEAST)
@@ -127,8 +128,9 @@ class Constrained(TextRule):
         return confidences
 
     def final(self, ids: Ids, witness: Ids) -> Mask:
-        """Return the states, before a text that ends the response, from which it can be filled:
-        bool [num_states]. ids: int64 [N]; witness: what may stand at its masks, OPEN if unknown.
+        """Return the states, before a text that ends the response, from which it can be
+        filled: bool [num_states]. ids: int64 [N]; witness: what may stand at its masks,
+        OPEN if unknown.
         """
         tokens, is_masked = self.tokens, ids == self.special.mask_id
         options = []

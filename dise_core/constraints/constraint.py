@@ -7,9 +7,10 @@ from dise_core.scoring.strategy import Strategy
 
 
 class Constraint(Strategy):
-    """Says which answers may be written. is_json: whether each is JSON, so that its fields are
-    scored. in_child: whether a child process makes the expression, as it may take long. The child
-    gets the settings as JSON, and imports the class by its module and name.
+    """Says which answers may be written. is_json: whether each is JSON, so that its
+    fields are scored. in_child: whether a child process makes the expression, as it may
+    take long. The child gets the settings as JSON, and imports the class by its module
+    and name.
     """
 
     is_json: ClassVar[bool] = False
@@ -17,6 +18,6 @@ class Constraint(Strategy):
 
     @abstractmethod
     def expression(self) -> str:
-        """Return the regular expression of the answers, each a whole match, in the syntax of Rust's
-        regex crate. Raises InputError for settings that it cannot guarantee.
+        """Return the regular expression of the answers, each a whole match, in the syntax
+        of Rust's regex crate. Raises InputError for settings that it cannot guarantee.
         """

@@ -1,8 +1,10 @@
-"""Run as a program: the host of those who build. It forks a child for each build, and ends one at
-its limits, and as soon as nobody waits for it any more. So a build begins in milliseconds.
+"""Run as a program: the host of those who build. It forks a child for each build, and
+ends one at its limits, and as soon as nobody waits for it any more. So a build begins in
+milliseconds.
 
-Its standard input is a socket over which it gets a connection for each build. On that come HEAD
-bytes of JSON, the lane and the class that makes the expression, and then what the child reads.
+Its standard input is a socket over which it gets a connection for each build. On that
+come HEAD bytes of JSON, the lane and the class that makes the expression, and then what
+the child reads.
 """
 
 import json

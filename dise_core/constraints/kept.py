@@ -18,8 +18,8 @@ V = TypeVar("V", bound=Sized)
 
 
 class Kept:
-    """The values that were used last, as many as fit, and all others as long as they are in use.
-    Threads may share it.
+    """The values that were used last, as many as fit, and all others as long as they are
+    in use. Threads may share it.
     """
 
     def __init__(self, max_bytes: int) -> None:

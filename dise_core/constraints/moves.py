@@ -19,9 +19,9 @@ SEED = np.uint64(int.from_bytes(os.urandom(8), "big"))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moves:
-    """What the tokens of a vocabulary do to the states of an automaton, those that do the same as
-    one move. ids: int64 [T], the tokens by their moves; bounds: int64 [N + 1], where each's begin;
-    keys: int64 [K], (source * S + target) * N + move, ascending.
+    """What the tokens of a vocabulary do to the states of an automaton, those that do the
+    same as one move. ids: int64 [T], the tokens by their moves; bounds: int64 [N + 1],
+    where each's begin; keys: int64 [K], (source * S + target) * N + move, ascending.
     """
 
     ids: Ids
@@ -35,8 +35,8 @@ class Moves:
 
 @dataclass(slots=True, eq=False)
 class _Level:
-    """The moves of the first bytes of tokens: from sources to targets, those of each from bounds
-    on, [M + 1].
+    """The moves of the first bytes of tokens: from sources to targets, those of each from
+    bounds on, [M + 1].
     """
 
     sources: States
@@ -44,8 +44,8 @@ class _Level:
     bounds: Ids
 
     def behind(self, table: States, dead: int, moves: Ids, values: Ids) -> tuple[_Level, Ids]:
-        """Return each of some moves [M] with another byte behind it, and what names it: alike for
-        those that do the same, 0 where all lead to `dead`.
+        """Return each of some moves [M] with another byte behind it, and what names it:
+        alike for those that do the same, 0 where all lead to `dead`.
         """
         at, counts = _ranges(self.bounds, moves), np.diff(self.bounds)[moves]
         owners = np.repeat(np.arange(len(moves)), counts)
@@ -67,8 +67,9 @@ class _Level:
 def moves_of(
     table: States, dead: int, vocabulary: Vocabulary, is_written: Mask, max_steps: int, stop: Stop
 ) -> tuple[Moves, int] | None:
-    """Return what tokens do, and the steps that it took to find out; None beyond max_steps. table:
-    int32 [S, 256]. is_written: bool [T], which tokens of the vocabulary count. Raises StoppedError.
+    """Return what tokens do, and the steps that it took to find out; None beyond
+    max_steps. table: int32 [S, 256]. is_written: bool [T], which tokens of the vocabulary
+    count. Raises StoppedError.
     """
     values, starts = _alike(table, dead)[vocabulary.data], vocabulary.starts
     is_useful = np.minimum.reduceat(values, starts) >= 0 if len(starts) else is_written
@@ -129,8 +130,8 @@ def _mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def _alike(table: States, dead: int) -> Ids:
-    """Return for each byte the least that leads to the same from all states; -1 where no byte
-    leads anywhere, [256].
+    """Return for each byte the least that leads to the same from all states; -1 where no
+    byte leads anywhere, [256].
     """
     columns, firsts = np.ascontiguousarray(table.T), dict[bytes, int]()
     names = [blake2b(column.data, digest_size=16).digest() for column in columns]

@@ -23,9 +23,9 @@ MAX_ALIVE = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What one request needs built. unwritten: tokens that it never writes. num_masks: its length,
-    if no end token may end it; else 0. is_told: whether scores are renormalised over what it
-    allows.
+    """What one request needs built. unwritten: tokens that it never writes. num_masks:
+    its length, if no end token may end it; else 0. is_told: whether scores are
+    renormalised over what it allows.
     """
 
     source: Source
@@ -72,8 +72,8 @@ class Order:
         return tokens if tokens.knows_ways or not self.is_told else None
 
     def built(self, lane: int = SLOW, stop: Stop | None = None) -> TokenAutomaton:
-        """Return it, built now if it is not. Raises what `build` raises, and InputError for
-        what the model's tokens cannot spell, or not in that length.
+        """Return it, built now if it is not. Raises what `build` raises, and InputError
+        for what the model's tokens cannot spell, or not in that length.
         """
         tokens = KEPT.get(TokenAutomaton, self.key)
         if tokens is None:

@@ -15,7 +15,8 @@ Weighted = tuple[Ids, Floats]
 def best(tokens: TokenAutomaton, state: int, rows: Sequence[Weighted], final: Mask) -> Ids:
     """Return the columns [N] of the heaviest text that leads from the state into `final`.
 
-    Ties: the lower token id, the earlier position first. Raises PlanError if no text does.
+    Ties: the lower token id, the earlier position first. Raises PlanError if no text
+    does.
     """
     lattice = _Lattice(tokens, state, rows)
     values = lattice.backward(final, lambda weights: weights.max(axis=0))
@@ -25,8 +26,8 @@ def best(tokens: TokenAutomaton, state: int, rows: Sequence[Weighted], final: Ma
 def drawn(
     tokens: TokenAutomaton, state: int, rows: Sequence[Weighted], final: Mask, uniforms: Floats
 ) -> Ids:
-    """Return the columns [N] of a text drawn in proportion to exp of its weights' sum, from all
-    that `best` chooses among, by uniform numbers in [0, 1), float64 [N].
+    """Return the columns [N] of a text drawn in proportion to exp of its weights' sum,
+    from all that `best` chooses among, by uniform numbers in [0, 1), float64 [N].
     """
     lattice = _Lattice(tokens, state, rows)
     values = lattice.backward(final, _log_sum_exp)

@@ -10,9 +10,10 @@ TYPES |= {float: "number", type(None): "null"}
 
 @dataclass(slots=True)
 class Spanned:
-    """A value of a JSON text, and where it stands there, in characters, half-open. span: of the
-    value, a string's quotes left out. evidence: where it was decided, up to its last quote or the
-    character behind a number; of an object or an array what lies in none of its values.
+    """A value of a JSON text, and where it stands there, in characters, half-open. span:
+    of the value, a string's quotes left out. evidence: where it was decided, up to its
+    last quote or the character behind a number; of an object or an array what lies in
+    none of its values.
     """
 
     value: object
@@ -21,8 +22,9 @@ class Spanned:
 
 
 def values_of(text: str) -> dict[str, Spanned]:
-    """Return each value of a JSON text, in the text's order, by its JSON pointer (RFC 6901); of
-    equal keys of one object the last one counts. Raises ValueError for other texts.
+    """Return each value of a JSON text, in the text's order, by its JSON pointer (RFC
+    6901); of equal keys of one object the last one counts. Raises ValueError for other
+    texts.
     """
     DECODER.decode(text)
     scan = _Scan(text, {})

@@ -25,9 +25,10 @@ MAX_KEPT, MAX_WIDTH = 4_000_000, 4096
 class TokenAutomaton:
     """An automaton over the tokens of one model; requests and threads may share it.
 
-    Its states are the automaton's, `dead`, `end` behind an end token, and, if the first space of a
-    text is dropped, one before all text. Special tokens and those of unknown bytes lead to `dead`,
-    but end tokens from `accepting` states to the end. `unwritten`: tokens that `completion` lacks.
+    Its states are the automaton's, `dead`, `end` behind an end token, and, if the first
+    space of a text is dropped, one before all text. Special tokens and those of unknown
+    bytes lead to `dead`, but end tokens from `accepting` states to the end. `unwritten`:
+    tokens that `completion` lacks.
     Raises InputError if the vocabulary cannot spell an answer.
     """
 
@@ -155,9 +156,11 @@ class TokenAutomaton:
         return self._tokenizer.token_bytes(token_id) or b""
 
     def feasible(self, num_masks: int) -> Mask:
-        """Return the states [num_states] from which exactly that many completion tokens end a text.
+        """Return the states [num_states] from which exactly that many completion tokens
+        end a text.
 
-        Raises InputError if finding out takes too much, which is so only without an end token.
+        Raises InputError if finding out takes too much, which is so only without an end
+        token.
         """
         if self._can_end:
             return (self._least >= 0) & (self._least <= num_masks)
@@ -195,8 +198,9 @@ class TokenAutomaton:
         return state
 
     def is_forced(self, ids: Ids) -> Mask:
-        """Return which tokens of a finished response [R] were certain from those before them: each
-        byte the only one, or an end where the text cannot go on, or behind the end.
+        """Return which tokens of a finished response [R] were certain from those before
+        them: each byte the only one, or an end where the text cannot go on, or behind the
+        end.
         """
         forced = self.automaton.forced
         # A first space that is dropped is no choice.
@@ -210,8 +214,8 @@ class TokenAutomaton:
         return is_forced
 
     def _walks(self, ids: Ids) -> Iterator[list[int]]:
-        """Yield the states that each of a response's tokens [R] passes: before each byte of it, or
-        before an end, and behind it.
+        """Yield the states that each of a response's tokens [R] passes: before each byte
+        of it, or before an end, and behind it.
         """
         state, table = self.start, self._next
         for token_id, is_end in zip(ids.tolist(), self._special.is_end(ids), strict=True):
@@ -244,10 +248,11 @@ class TokenAutomaton:
     def allowed(self, ids: Ids, cuts: Collection[int] = ()) -> TokenSets:
         """Return the tokens that may stand in place of each of a finished response, [R].
 
-        One may if the text, all other tokens as they are, is then the beginning of a valid one;
-        where no end token follows, if it is valid. What follows an end token is not looked at, nor
-        what follows one of the `cuts`, positions behind which the model sees nothing. A token that
-        was certain from those before it has no other. EVERY if its own is not allowed.
+        One may if the text, all other tokens as they are, is then the beginning of a
+        valid one; where no end token follows, if it is valid. What follows an end token
+        is not looked at, nor what follows one of the `cuts`, positions behind which the
+        model sees nothing. A token that was certain from those before it has no other.
+        EVERY if its own is not allowed.
         """
         assert self.ways is not None, "the ways on are known where scores are told by them"
         before = np.zeros((len(ids), self.num_states), np.bool_)
@@ -271,8 +276,8 @@ class TokenAutomaton:
         return behind
 
     def _with_own(self, sets: TokenSets, ids: Ids) -> TokenSets:
-        """Return the sets, that of a forced token being itself, and EVERY for one without its own
-        token, [R].
+        """Return the sets, that of a forced token being itself, and EVERY for one without
+        its own token, [R].
         """
         numbers, listed, alone = sets.which.copy(), list(sets.sets), dict[int, int]()
         is_forced = self.is_forced(ids)

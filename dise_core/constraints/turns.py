@@ -24,8 +24,8 @@ Built = Future[TokenAutomaton]
 
 @dataclass(eq=False, slots=True)
 class _Build:
-    """What is built once for all who ask for it meanwhile. caller: who asked first, and then whose
-    turn it took. waiting: the futures of those who wait, and whose they are.
+    """What is built once for all who ask for it meanwhile. caller: who asked first, and
+    then whose turn it took. waiting: the futures of those who wait, and whose they are.
     """
 
     key: Hashable
@@ -37,8 +37,9 @@ class _Build:
 
 
 class Builders:
-    """Build what constraints need, in threads. In each lane the next build is of the caller with
-    the fewest under way there, of those of whoever has waited longest. Methods are thread-safe.
+    """Build what constraints need, in threads. In each lane the next build is of the
+    caller with the fewest under way there, of those of whoever has waited longest.
+    Methods are thread-safe.
     """
 
     def __init__(self) -> None:
@@ -53,7 +54,8 @@ class Builders:
         self._pool = ThreadPoolExecutor(sum(lane.slots for lane in LANES))
 
     def submit(self, order: Order, caller: Hashable = None) -> Built:
-        """Return the future of what is ordered; once nobody waits for it, a build is ended.
+        """Return the future of what is ordered; once nobody waits for it, a build is
+        ended.
 
         Raises OverloadedError if it would wait too long, ClosedError after `close`.
         """

@@ -23,8 +23,9 @@ Spellings = dict[bytes, int]
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Vocabulary:
-    """The tokens of known bytes. ids: int64 [T], ascending; data: the bytes of all, joined;
-    starts, lengths: of each token's. spellings: the lowest id of each token's bytes.
+    """The tokens of known bytes. ids: int64 [T], ascending; data: the bytes of all,
+    joined; starts, lengths: of each token's. spellings: the lowest id of each token's
+    bytes.
     """
 
     ids: Ids
@@ -61,9 +62,10 @@ def _make(tokenizer: Tokenizer, vocab_size: int) -> Vocabulary:
 
 
 def completion_tokens(automaton: Automaton, spellings: Spellings, every_length: bool) -> Ids:
-    """Return the ids of the tokens along a shortest way, in bytes, from each state to acceptance:
-    its bytes, and the most useful of their first strings. every_length: with one byte for each two
-    states that bytes join, so that texts of as many bytes as are possible can be made.
+    """Return the ids of the tokens along a shortest way, in bytes, from each state to
+    acceptance: its bytes, and the most useful of their first strings. every_length: with
+    one byte for each two states that bytes join, so that texts of as many bytes as are
+    possible can be made.
     """
     spelled = np.isin(np.arange(256), list(b"".join(spellings)))
     single = np.array([spellings.get(bytes([byte]), -1) for byte in range(256)])

@@ -28,8 +28,9 @@ MAX_KEPT = 1_000_000
 
 @dataclass(slots=True, eq=False)
 class Ways:
-    """The ways on from every state that can be reached, those of like tokens as one: from sources
-    to targets by the tokens of groups[numbers], int [W] each. Threads may share it.
+    """The ways on from every state that can be reached, those of like tokens as one: from
+    sources to targets by the tokens of groups[numbers], int [W] each. Threads may share
+    it.
     """
 
     sources: Ids
@@ -62,8 +63,8 @@ class Ways:
         return ahead
 
     def between(self, before: Mask, behind: Mask) -> TokenSets:
-        """Return the tokens that lead from some of the states before each of M positions to some
-        behind it, bool [M, S] both; EVERY where none does.
+        """Return the tokens that lead from some of the states before each of M positions
+        to some behind it, bool [M, S] both; EVERY where none does.
         """
         keys = [
             np.unique(self.numbers[starts[self.sources] & ends[self.targets]])
@@ -97,9 +98,10 @@ def ways_of(
     dead: int,
     stop: Stop,
 ) -> Ways | None:
-    """Return the ways on from all states; None if finding them takes too much. table: int32
-    [S, 256]. is_written: bool [T], which tokens of the vocabulary count. ends: the end tokens, the
-    states [S] from which they lead, and the one to which. Raises StoppedError.
+    """Return the ways on from all states; None if finding them takes too much. table:
+    int32 [S, 256]. is_written: bool [T], which tokens of the vocabulary count. ends: the
+    end tokens, the states [S] from which they lead, and the one to which. Raises
+    StoppedError.
     """
     end_ids, may_end, end = ends
     if (outcome := moves_of(table, dead, vocabulary, is_written, MAX_WORK, stop)) is None:

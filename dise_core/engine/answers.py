@@ -24,9 +24,10 @@ def check_answers(
 ) -> Sequence[Reading]:
     """Return the readings, one for each read.
 
-    Raises ModelOutputError for NaN, with the position, and ModelError, which names the predictor
-    and the rule, for an answer that is not a Reading of the read's shape, whose ids are outside the
-    vocabulary, forbidden or not those asked for, or whose log-probabilities are above 0.
+    Raises ModelOutputError for NaN, with the position, and ModelError, which names the
+    predictor and the rule, for an answer that is not a Reading of the read's shape, whose
+    ids are outside the vocabulary, forbidden or not those asked for, or whose
+    log-probabilities are above 0.
     """
     cls = type(predictor)
     try:

@@ -80,18 +80,21 @@ LOOK_SECONDS = 1.0
 
 
 class AsyncEngine:
-    """Runs plans in one thread; at most `max_waiting` queue. Callers take turns, and the requests
-    of one caller are first come, first served.
+    """Runs plans in one thread; at most `max_waiting` queue. Callers take turns, and the
+    requests of one caller are first come, first served.
 
-    Plans start, that is read their prompts, in threads of their own, so that a long one delays no
-    pass. Cancelling a future ends its request before the next pass. Methods are thread-safe.
+    Plans start, that is read their prompts, in threads of their own, so that a long one
+    delays no pass. Cancelling a future ends its request before the next pass. Methods are
+    thread-safe.
     """
 
     def __init__(self, load: Callable[[], Engine], max_waiting: int = 1024) -> None:
-        """Call `load` in the engine's thread and start serving. Raises what `load` raises.
+        """Call `load` in the engine's thread and start serving. Raises what `load`
+        raises.
 
-        Models are loaded in the thread that runs them: OpenMP keeps a pool of workers for each
-        calling thread, and the idle pool of another thread slows down every later one.
+        Models are loaded in the thread that runs them: OpenMP keeps a pool of workers for
+        each calling thread, and the idle pool of another thread slows down every later
+        one.
         """
         self.max_waiting = max_waiting
         """The most requests that wait."""
@@ -111,8 +114,8 @@ class AsyncEngine:
         self._thread.start()
         self._engine: Engine | None = loaded.result()
         for _ in range(NUM_STARTERS):
-            # A daemon: for the threads of a ThreadPoolExecutor Python waits before the process
-            # ends, and a start may never end.
+            # A daemon: for the threads of a ThreadPoolExecutor Python waits before the
+            # process ends, and a start may never end.
             threading.Thread(target=self._start_plans, name="dise-start", daemon=True).start()
 
     @property
@@ -131,11 +134,13 @@ class AsyncEngine:
     def submit(
         self, plan: Plan[T], watch: Watch | None = None, caller: Caller | None = None
     ) -> Future[tuple[T, float]]:
-        """Return the future of the plan's result and the seconds from its admission to its end.
+        """Return the future of the plan's result and the seconds from its admission to
+        its end.
 
-        caller: whose plan it is; plans of one caller share its turns. None is a caller of its own.
-        Raises OverloadedError if max_waiting requests wait already, ClosedError once the engine is
-        closing, and what `death` says once it has died.
+        caller: whose plan it is; plans of one caller share its turns. None is a caller of
+        its own.
+        Raises OverloadedError if max_waiting requests wait already, ClosedError once the
+        engine is closing, and what `death` says once it has died.
         """
         future: Future[tuple[T, float]] = Future()
         with self._changed:
@@ -263,8 +268,9 @@ class AsyncEngine:
     def _next(
         self, started: Sequence[_Ticket], running: Counter[Caller], max_running: int
     ) -> _Ticket | None:
-        """Return the oldest started request of the caller with the fewest running ones, if there is
-        room: fewer than `max_running` run, or this caller has none and fewer callers have.
+        """Return the oldest started request of the caller with the fewest running ones,
+        if there is room: fewer than `max_running` run, or this caller has none and fewer
+        callers have.
         """
         if not started or len(running) >= max_running:
             return None

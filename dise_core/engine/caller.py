@@ -9,13 +9,14 @@ from dise_core.plans.outcome import Budget
 from dise_core.plans.rows import Row
 
 CALLER_SALT: ContextVar[str] = ContextVar("CALLER_SALT", default="")
-"""The salt of the callers that are made in a context. Not an argument, since a plugin's route that
-forgot to hand it on would let its callers see what others asked.
+"""The salt of the callers that are made in a context. Not an argument, since a plugin's
+route that forgot to hand it on would let its callers see what others asked.
 """
 
 
 class Caller:
-    """Whoever submits plans that share turns and a budget. is_alone: no other will ever come.
+    """Whoever submits plans that share turns and a budget. is_alone: no other will ever
+    come.
     cache_salt: stands before the salt of each of its Reads.
     """
 

@@ -51,8 +51,8 @@ class Engine:
     def run(self, plans: Iterable[Plan[T]]) -> Iterator[Outcome[T]]:
         """Yield the outcome of each plan as it ends. Plans are taken as room appears.
 
-        A plan that raises, or whose reads are invalid, ends with its error and affects no other.
-        Closing this iterator closes the running plans, and so does Ctrl-C.
+        A plan that raises, or whose reads are invalid, ends with its error and affects no
+        other. Closing this iterator closes the running plans, and so does Ctrl-C.
         """
         arriving = enumerate(plans)
         caller = Caller(is_alone=True)
@@ -73,7 +73,8 @@ class Engine:
                         yield Outcome(request.index, result, error, request.seconds)
                 running = [request for request in running if not request.is_finished]
         except KeyboardInterrupt as interrupt:
-            # A notebook keeps the traceback, and its frames would keep what their texts cached.
+            # A notebook keeps the traceback, and its frames would keep what their texts
+            # cached.
             raise interrupt.with_traceback(None) from None
         finally:
             for request in running:
@@ -81,7 +82,8 @@ class Engine:
 
     def load(self) -> None:
         """Load the weights that are not loaded yet."""
-        # The judge comes first: the model's cache is planned from the memory that is then left.
+        # The judge comes first: the model's cache is planned from the memory that is then
+        # left.
         for predictor in reversed(dict.fromkeys(self._predictors.values())):
             predictor.load_weights(self._shown)
 
@@ -103,8 +105,8 @@ class Engine:
             request.settle(row, answer)
 
     def _prepare(self, salt: str, read: Read) -> Read:
-        """Return the Read as its model runs it, so that it takes the room of what runs. salt: that
-        of its caller.
+        """Return the Read as its model runs it, so that it takes the room of what runs.
+        salt: that of its caller.
         """
         predictor = self._predictors.get(read.predictor)
         if salt:
@@ -152,8 +154,8 @@ class Engine:
                 check_token_ids(ids, predictor.info.vocab_size)
 
     def _answers(self, batch: RowBatch) -> list[RowAnswer]:
-        """Return the answer to each row. If a batch fails, each row is run alone to find the one at
-        fault; not if no row is, since the model is out of reach.
+        """Return the answer to each row. If a batch fails, each row is run alone to find
+        the one at fault; not if no row is, since the model is out of reach.
         """
         if not batch:
             return []

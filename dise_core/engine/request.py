@@ -18,8 +18,9 @@ MAX_EMPTY_QUESTIONS = 1000
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A running plan with all its state. index: in the caller's order; prepared: makes its Reads
-    those that run; rows: wait for a forward pass; reads: what the plan yielded last.
+    """A running plan with all its state. index: in the caller's order; prepared: makes
+    its Reads those that run; rows: wait for a forward pass; reads: what the plan yielded
+    last.
     """
 
     index: int
@@ -57,8 +58,8 @@ class Request:
     def settle(self, row: Row, answer: Sequence[Reading] | Exception) -> None:
         """Accept the outcome of one row; an error is raised inside the plan.
 
-        Once all rows are answered, the plan runs up to its next reads. A row that the plan no
-        longer waits for, because another row failed, is ignored.
+        Once all rows are answered, the plan runs up to its next reads. A row that the
+        plan no longer waits for, because another row failed, is ignored.
         """
         if row not in self.rows:
             return
@@ -102,24 +103,27 @@ class Request:
         except BaseException as error:
             self.error = failure(error)
             if isinstance(error, InputError):
-                # The frames of an error that is kept would keep what the texts of its batch cached.
+                # The frames of an error that is kept would keep what the texts of its
+                # batch cached.
                 error.__traceback__ = None
             self.finished_at = time.perf_counter()
             self.close()
 
 
 def _check_reads(reads: object) -> Sequence[Read]:
-    # Asked of a list first: whether something is a Sequence takes ten times as long to tell.
+    # Asked of a list first: whether something is a Sequence takes ten times as long to
+    # tell.
     if not isinstance(reads, (list, Sequence)) or not all(isinstance(read, Read) for read in reads):
         raise PlanError(f"a plan must yield a list of Reads, not {shown(reads)}")
     return reads
 
 
 def failure(error: BaseException) -> DiseError:
-    """Return what a plan or a predictor raised, as a PlanError where it is no error of ours.
+    """Return what a plan or a predictor raised, as a PlanError where it is no error of
+    ours.
 
-    A plugin may raise anything, SystemExit too, and ends its own request by it. Only Ctrl-C, which
-    Python raises in the main thread, goes on.
+    A plugin may raise anything, SystemExit too, and ends its own request by it. Only
+    Ctrl-C, which Python raises in the main thread, goes on.
     """
     if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
         raise error

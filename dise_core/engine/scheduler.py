@@ -19,13 +19,14 @@ PATIENCE = 4096
 
 
 class Scheduler:
-    """Fills batches of at most `max_num_seqs` sequences and `max_batch_tokens` tokens, within the
-    room of each predictor's cache.
+    """Fills batches of at most `max_num_seqs` sequences and `max_batch_tokens` tokens,
+    within the room of each predictor's cache.
 
-    While the requests of several callers wait, they share the batches by deficit round-robin over
-    tokens: each batch gives every caller as many tokens as twice the shortest row, SHARE at least,
-    and what a caller does not use it keeps while it waits. So a request of many or long rows delays
-    a small one by about its own share, and still runs. Source: Shreedhar and Varghese, 1995.
+    While the requests of several callers wait, they share the batches by deficit
+    round-robin over tokens: each batch gives every caller as many tokens as twice the
+    shortest row, SHARE at least, and what a caller does not use it keeps while it waits.
+    So a request of many or long rows delays a small one by about its own share, and still
+    runs. Source: Shreedhar and Varghese, 1995.
     """
 
     def __init__(
@@ -39,9 +40,10 @@ class Scheduler:
     def schedule(self, running: list[Request]) -> list[Turn]:
         """Return the rows of the next batch; those of one caller oldest request first.
 
-        The batch holds rows of one predictor: that of the first row with room in the cache. A row
-        of more than max_batch_tokens tokens fails its request. A row is skipped only while it waits
-        for its caller's or predictor's turn or for room, so each runs after finitely many batches.
+        The batch holds rows of one predictor: that of the first row with room in the
+        cache. A row of more than max_batch_tokens tokens fails its request. A row is
+        skipped only while it waits for its caller's or predictor's turn or for room, so
+        each runs after finitely many batches.
         """
         batch = self._fill(self._with_room(self._in_turn(running)))
         # Those whose turn it is may wait for room that others hold: then the others run.
@@ -60,7 +62,8 @@ class Scheduler:
             if batch and (num_seqs > self.max_num_seqs or num_tokens > self._most_tokens(request)):
                 break
             batch.append((request, row))
-            # A row that was too long may have been followed by the first one of its caller.
+            # A row that was too long may have been followed by the first one of its
+            # caller.
             self._credits[request.caller] = self._credits.get(request.caller, 0) - row_tokens
         return batch
 
@@ -88,8 +91,8 @@ class Scheduler:
                 yield request, row
 
     def _with_room(self, waiting: Iterator[Turn]) -> Iterator[Turn]:
-        """Yield the rows that need no room in the cache, or find enough. A row that finds too
-        little waits until a request ends, and so do all later rows that need room.
+        """Yield the rows that need no room in the cache, or find enough. A row that finds
+        too little waits until a request ends, and so do all later rows that need room.
         """
         free = {name: room.num_free for name, room in self.rooms.items()}
         for request, row in waiting:
@@ -101,7 +104,8 @@ class Scheduler:
                 free[row.predictor] -= missing
                 yield request, row
             else:
-                # Later rows must not take the room that this one waits for, even if they would fit.
+                # Later rows must not take the room that this one waits for, even if they
+                # would fit.
                 free[row.predictor] = 0
 
     def _waiting(self, running: list[Request]) -> Iterator[Turn]:

@@ -50,9 +50,11 @@ def awaited(
 
 
 class AsyncLLM:
-    """A loaded model with LLM's methods as coroutines; requests of all callers share batches.
+    """A loaded model with LLM's methods as coroutines; requests of all callers share
+    batches.
 
-    Cancelling a caller, for example by a timeout, ends its request before the next forward pass.
+    Cancelling a caller, for example by a timeout, ends its request before the next
+    forward pass.
 
     Examples:
         >>> async with AsyncLLM("countdown") as llm:
@@ -73,9 +75,10 @@ class AsyncLLM:
     ) -> None:
         """Load the models as LLM does and start the engine's thread.
 
-        At most max_waiting requests queue; beyond that each method raises OverloadedError, and a
-        call of more texts InputError. After `close` each raises ClosedError. budget: of one call;
-        beyond it InputError. shown: shows how the weights are loaded.
+        At most max_waiting requests queue; beyond that each method raises
+        OverloadedError, and a call of more texts InputError. After `close` each raises
+        ClosedError. budget: of one call; beyond it InputError. shown: shows how the
+        weights are loaded.
         """
         loaded: list[LLM] = []
 
@@ -111,7 +114,8 @@ class AsyncLLM:
     rank = awaited(Verbs.rank)
 
     async def do(self, job: Job[T]) -> T:
-        """Return what a job makes of its plans once all have ended; cancelling it cancels all.
+        """Return what a job makes of its plans once all have ended; cancelling it cancels
+        all.
         Raises InputError for more plans than may wait, which no later try would mend.
         """
         num_texts, max_texts = len(job.plans), self.engine.max_waiting
@@ -125,7 +129,8 @@ class AsyncLLM:
             return job.finish([outcome async for outcome in outcomes])
 
     async def prepare(self, requests: Sequence[Preparation], caller: Hashable = None) -> None:
-        """Build the requests' constraints, which their plans then use, while the engine goes on.
+        """Build the requests' constraints, which their plans then use, while the engine
+        goes on.
         Raises what the requests would raise. caller: with whom others take turns.
         """
         caller = object() if caller is None else caller
@@ -150,8 +155,9 @@ class AsyncLLM:
         return await _unless_closed(future)
 
     async def run(self, plans: Iterable[Plan[T]]) -> AsyncGenerator[Outcome[T], None]:
-        """Yield the outcome of each plan as it ends. All are submitted at once, so those beyond
-        max_waiting end with OverloadedError. Leaving the iteration early cancels the rest.
+        """Yield the outcome of each plan as it ends. All are submitted at once, so those
+        beyond max_waiting end with OverloadedError. Leaving the iteration early cancels
+        the rest.
         """
         caller = Caller(self.budget)
         tasks = [
@@ -174,8 +180,8 @@ class AsyncLLM:
         suffix: Prompt | None = None,
         tools: Sequence[FunctionTool] = (),
     ) -> AsyncGenerator[CanvasUpdate | RequestOutput, None]:
-        """Yield as LLM.stream does, fewer updates where they are taken late. Leaving the iteration
-        early cancels the request.
+        """Yield as LLM.stream does, fewer updates where they are taken late. Leaving the
+        iteration early cancels the request.
         """
         checked = self.planner.resolver.prepared(params, suffix is not None)
         await self.prepare([checked])
@@ -205,8 +211,8 @@ class AsyncLLM:
             future.cancel()
 
     async def close(self, grace: float = 30.0) -> int:
-        """Refuse new requests, wait `grace` seconds, fail the unfinished with ClosedError, then
-        free the models. Returns how many were unfinished.
+        """Refuse new requests, wait `grace` seconds, fail the unfinished with
+        ClosedError, then free the models. Returns how many were unfinished.
         """
         self._builders.close()
         self._readers.shutdown(wait=False, cancel_futures=True)

@@ -23,8 +23,9 @@ NOT_OF_ANSWERS = {"seed", "steps", "n", "best_of", *ScoringParams.model_fields} 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The answers that a request asks for. scoring: what applies to the model; params: what is
-    written, before that; None for given texts. is_finished: whether given texts end.
+    """The answers that a request asks for. scoring: what applies to the model; params:
+    what is written, before that; None for given texts. is_finished: whether given texts
+    end.
     """
 
     predictors: Mapping[str, MaskPredictor]
@@ -38,8 +39,8 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """The calibration that holds for a request's answers, if any. reason: why the one that the user
-    named does not, a sentence; None where it does, and without one.
+    """The calibration that holds for a request's answers, if any. reason: why the one
+    that the user named does not, a sentence; None where it does, and without one.
     """
 
     calibration: Calibration | None = None
@@ -48,8 +49,8 @@ class Calibrated:
 
 @dataclass(frozen=True, slots=True)
 class Calibrations:
-    """named: the calibration that the user named. own: those that come with the model, for requests
-    of which they hold where the user named none.
+    """named: the calibration that the user named. own: those that come with the model,
+    for requests of which they hold where the user named none.
     """
 
     named: Calibration | None = None
@@ -64,9 +65,10 @@ class Calibrations:
         return Calibrated(next(fitting, None))
 
     def stopping(self, answers: Answers) -> Calibration | None:
-        """Return what makes probabilities of the scores that `stop_at` is compared with; None where
-        it is compared with the scores themselves, or not asked for. Raises InputError for a
-        probability that no calibration tells, and for one that no score reaches.
+        """Return what makes probabilities of the scores that `stop_at` is compared with;
+        None where it is compared with the scores themselves, or not asked for. Raises
+        InputError for a probability that no calibration tells, and for one that no score
+        reaches.
         """
         stop_at = None if answers.params is None else answers.params.stop_at
         if stop_at is None:
@@ -193,9 +195,9 @@ def _setting_text(value: object) -> str:
 def settings_of_answers(
     params: SamplingParams, catalog: Catalog, info: ModelInfo | None = None
 ) -> dict[str, JsonValue]:
-    """Return what decides how often answers written with these params are right, as JSON. Settings
-    of a strategy are whole, tokens_per_step is what the policy commits, and n counts where it
-    selects. info: of the model, whose own blocks are no setting.
+    """Return what decides how often answers written with these params are right, as JSON.
+    Settings of a strategy are whole, tokens_per_step is what the policy commits, and n
+    counts where it selects. info: of the model, whose own blocks are no setting.
     """
     is_selected = params.num_samples > params.n
     settings: dict[str, JsonValue] = {
@@ -220,10 +222,10 @@ def settings_of_answers(
 def fitted_settings(
     records: Iterable[Mapping[str, Any]], catalog: Catalog
 ) -> dict[str, tuple[JsonValue, ...]]:
-    """Return the values that options had which are not at their defaults in all records, each the
-    fields of a SamplingParams, as `Holding.settings` has them. A record names all fields, so that a
-    tokens_per_step at its default is taken for one that nobody set. Raises InputError for other
-    records.
+    """Return the values that options had which are not at their defaults in all records,
+    each the fields of a SamplingParams, as `Holding.settings` has them. A record names
+    all fields, so that a tokens_per_step at its default is taken for one that nobody set.
+    Raises InputError for other records.
     """
     unset = ("tokens_per_step", SamplingParams.model_fields["tokens_per_step"].default)
     defaults = settings_of_answers(SamplingParams(), catalog)

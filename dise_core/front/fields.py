@@ -18,13 +18,14 @@ from dise_core.scoring.calibration import Calibration
 class Field:
     """A value of a JSON answer, with its score in nats.
 
-    type: as a JSON schema names it. score, least: the sum and the least of the log-probabilities of
-    its tokens that the constraint did not force, among the tokens that it allows; None without
-    such. span, tokens: where it stands in the text and in `CompletionOutput.tokens`, half-open;
-    `tokens` has those that end it. forced: whether no other value was valid. probability: of being
-    right; abstained: whether the score is below the threshold, where the value becomes None if null
-    is valid; None without a calibration. Of an object or an array all this is about which keys
-    there are, and where it ends.
+    type: as a JSON schema names it. score, least: the sum and the least of the
+    log-probabilities of its tokens that the constraint did not force, among the tokens
+    that it allows; None without such. span, tokens: where it stands in the text and in
+    `CompletionOutput.tokens`, half-open; `tokens` has those that end it. forced: whether
+    no other value was valid. probability: of being right; abstained: whether the score is
+    below the threshold, where the value becomes None if null is valid; None without a
+    calibration. Of an object or an array all this is about which keys there are, and
+    where it ends.
     """
 
     value: object
@@ -53,9 +54,9 @@ class Field:
 
 @dataclass(frozen=True)
 class JsonAnswer:
-    """A response that is JSON of a constraint. automaton: which texts it allows. pieces: what each
-    token adds to the text. logprobs: of the tokens, float64 [R], NaN where unknown. is_forced:
-    which were the only valid ones, bool [R].
+    """A response that is JSON of a constraint. automaton: which texts it allows. pieces:
+    what each token adds to the text. logprobs: of the tokens, float64 [R], NaN where
+    unknown. is_forced: which were the only valid ones, bool [R].
     """
 
     automaton: Automaton

@@ -56,7 +56,8 @@ class EngineOptions(TypedDict, total=False):
 
 
 class LLM(Verbs):
-    """A loaded diffusion language model that generates responses and scores how sure it is of them.
+    """A loaded diffusion language model that generates responses and scores how sure it
+    is of them.
 
     Examples:
         >>> llm = LLM("countdown")
@@ -77,14 +78,16 @@ class LLM(Verbs):
         shown: Shown = unshown,
         **options: Unpack[EngineOptions],
     ) -> None:
-        """Load a model by name, folder or hub id, or take a loaded one. options: see EngineConfig,
-        and `calibration`, a file or a Calibration. judge: an auto-regressive model for the scorers
-        that need one; an auto-regressive `model` is its own. EngineConfig.for_judge says which
-        options apply to it. lazy: leave the weights to `load`, or to the first request that passes
-        its checks. shown: shows how they are loaded.
+        """Load a model by name, folder or hub id, or take a loaded one. options: see
+        EngineConfig, and `calibration`, a file or a Calibration. judge: an
+        auto-regressive model for the scorers that need one; an auto-regressive `model` is
+        its own. EngineConfig.for_judge says which options apply to it. lazy: leave the
+        weights to `load`, or to the first request that passes its checks. shown: shows
+        how they are loaded.
 
-        Raises InputError for an unknown model, and for models larger than the memory that is free,
-        ModelError for one that cannot be loaded, PluginError for one whose name two plugins claim.
+        Raises InputError for an unknown model, and for models larger than the memory that
+        is free, ModelError for one that cannot be loaded, PluginError for one whose name
+        two plugins claim.
         """
         choose_threads()
         named_calibration = options.get("calibration")
@@ -129,7 +132,8 @@ class LLM(Verbs):
         if self._open is None:
             raise ClosedError(f"{self!r} is closed; load the model again")
         if self._process != os.getpid():
-            # A fork has none of the threads that the model runs on, and may wait for them forever.
+            # A fork has none of the threads that the model runs on, and may wait for them
+            # forever.
             raise ModelError(
                 f"{self!r} was loaded in process {self._process}, and this is a fork of it, in "
                 "which a model cannot run: load it here, or start processes by spawn"
@@ -161,9 +165,9 @@ class LLM(Verbs):
         suffix: Prompt | None = None,
         tools: Sequence[FunctionTool] = (),
     ) -> Generator[CanvasUpdate | RequestOutput, None, None]:
-        """Yield what each denoising step commits, then the answer. Raises what `generate` raises.
-        The prompt may be a list of messages. suffix: as in `fill`. Leaving early cancels the
-        request.
+        """Yield what each denoising step commits, then the answer. Raises what `generate`
+        raises. The prompt may be a list of messages. suffix: as in `fill`. Leaving early
+        cancels the request.
         """
         return self.watch(request(self.planner, prompt, params, chat, suffix, tools))
 

@@ -15,9 +15,10 @@ P = TypeVar("P", bound=Scoring)
 
 
 def fitted(params: P, info: ModelInfo, calibration: Calibration | None = None) -> P:
-    """Return the params as they apply to the model: the block length, the kind of cache and the
-    default `length`; and to the calibration that the user named. Raises InputError for what a
-    block-causal model cannot do, and for tokens that the model lacks.
+    """Return the params as they apply to the model: the block length, the kind of cache
+    and the default `length`; and to the calibration that the user named. Raises
+    InputError for what a block-causal model cannot do, and for tokens that the model
+    lacks.
     """
     length = info.block_length
     changes: dict[str, object] = {}
@@ -103,8 +104,8 @@ def check_constraint(params: SamplingParams, policy: UnmaskingPolicy) -> None:
 
 
 def in_gap(params: SamplingParams, info: ModelInfo) -> SamplingParams:
-    """Return the params with which no end token is written. Raises InputError for an early exit,
-    and for a model whose attention hides what follows the gap.
+    """Return the params with which no end token is written. Raises InputError for an
+    early exit, and for a model whose attention hides what follows the gap.
     """
     if info.block_length is not None or info.is_autoregressive:
         kind = "block-causal" if info.block_length is not None else "auto-regressive"

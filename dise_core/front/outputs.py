@@ -17,11 +17,12 @@ from dise_core.writing.revisions import Revision
 
 
 class Token(NamedTuple):
-    """One token of a response. `text`: its piece of the response's text. The pieces of all tokens
-    but end tokens, joined, are the text before it is cut at a stop text; a character of several
-    tokens belongs to the last. `logprob`: of regenerating it, in nats, under a constraint among the
-    tokens that may stand there, or None if not asked for; `selected`: whether it counts towards the
-    score; `written`: the log-probability that it had when it was written, None for a given token.
+    """One token of a response. `text`: its piece of the response's text. The pieces of
+    all tokens but end tokens, joined, are the text before it is cut at a stop text; a
+    character of several tokens belongs to the last. `logprob`: of regenerating it, in
+    nats, under a constraint among the tokens that may stand there, or None if not asked
+    for; `selected`: whether it counts towards the score; `written`: the log-probability
+    that it had when it was written, None for a given token.
     """
 
     id: int
@@ -58,17 +59,19 @@ SHOWN = 60
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CompletionOutput:
-    """One response with its score. `index`: which of the samples, or of the candidates, it is.
+    """One response with its score. `index`: which of the samples, or of the candidates,
+    it is.
 
-    `token_ids` includes end tokens; `text` leaves them out and ends before the first stop text.
-    `finish_reason`: "stop" if the model, its length controller or a stop text ended the response,
-    or a constraint made it whole, "length" if it filled the canvas, None for a given response.
-    `probability`: of being right, None without a score or a calibration that holds for it;
-    `abstained`: whether the score is below its threshold, None without one; `uncalibrated`: why the
-    calibration that the user named does not apply to it. `revisions`: the rounds of the `reviser`.
-    `writing`: how prompt and response were written, None for a given one. `fields`: the values of
-    an answer that a constraint wrote as JSON, by JSON pointer. `explanation`: why the score is what
-    it is, where that was asked for.
+    `token_ids` includes end tokens; `text` leaves them out and ends before the first stop
+    text. `finish_reason`: "stop" if the model, its length controller or a stop text ended
+    the response, or a constraint made it whole, "length" if it filled the canvas, None
+    for a given response. `probability`: of being right, None without a score or a
+    calibration that holds for it; `abstained`: whether the score is below its threshold,
+    None without one; `uncalibrated`: why the calibration that the user named does not
+    apply to it. `revisions`: the rounds of the `reviser`. `writing`: how prompt and
+    response were written, None for a given one. `fields`: the values of an answer that a
+    constraint wrote as JSON, by JSON pointer. `explanation`: why the score is what it is,
+    where that was asked for.
     """
 
     text: str
@@ -93,9 +96,9 @@ class CompletionOutput:
 
     @property
     def written(self) -> float | None:
-        """The mean log-probability, in nats, that the scored tokens had when the model wrote them,
-        which costs no pass; None for a given response, and if one of the tokens was not the model's
-        choice.
+        """The mean log-probability, in nats, that the scored tokens had when the model
+        wrote them, which costs no pass; None for a given response, and if one of the
+        tokens was not the model's choice.
         """
         if self.writing is None:
             return None
@@ -150,10 +153,11 @@ class CompletionOutput:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a request cost. `nfe`: sequences sent through a forward pass; `nfe_computed`: each as
-    the share of its positions that was computed rather than cached; `seconds`: of its plan.
-    `prompt_tokens`: a suffix's among them. `completion_tokens`: of all outputs, end tokens left
-    out. `cached_tokens`: those of the prompt that an earlier request had computed.
+    """What a request cost. `nfe`: sequences sent through a forward pass; `nfe_computed`:
+    each as the share of its positions that was computed rather than cached; `seconds`: of
+    its plan. `prompt_tokens`: a suffix's among them. `completion_tokens`: of all outputs,
+    end tokens left out. `cached_tokens`: those of the prompt that an earlier request had
+    computed.
     """
 
     prompt_tokens: int

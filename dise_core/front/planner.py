@@ -25,8 +25,8 @@ from dise_core.writing.waves import in_waves
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Turns requests into plans. A plan resolves its request before its first read. explains:
-    whether outputs have an `explanation` of their score.
+    """Turns requests into plans. A plan resolves its request before its first read.
+    explains: whether outputs have an `explanation` of their score.
     """
 
     resolver: Resolver
@@ -53,8 +53,8 @@ class Planner:
         chat: bool | None = None,
         recorded: tuple[Confidence, ...] = (),
     ) -> Plan[RequestOutput]:
-        """Return a plan of the responses to one prompt, best score first. recorded: the confidences
-        that their Writing tells besides those that the scorer reads.
+        """Return a plan of the responses to one prompt, best score first. recorded: the
+        confidences that their Writing tells besides those that the scorer reads.
         """
         context, prepared = self.resolver.prompts.read(prompt, chat), self.resolver.prepared(params)
         return (yield from self._write(self.resolver.writing(context, prepared, recorded)))
@@ -80,8 +80,9 @@ class Planner:
         chat: bool | None = None,
         finished: bool | None = None,
     ) -> Plan[RequestOutput]:
-        """Return a plan of the score of a given response; the prompt may be empty. finished:
-        whether an end token follows it, which scorers read and none selects; None: if it is a text.
+        """Return a plan of the score of a given response; the prompt may be empty.
+        finished: whether an end token follows it, which scorers read and none selects;
+        None: if it is a text.
         """
         check_choice(finished, "finished")
         context = self.resolver.prompts.read_or_none(prompt, chat)
@@ -97,8 +98,9 @@ class Planner:
         chat: bool | None = None,
         finished: bool | None = None,
     ) -> Plan[RequestOutput]:
-        """Return a plan of the candidates, by log-likelihood if estimated, else by score. finished:
-        whether an end token follows each, as after the text that `score` reads; None: it does not.
+        """Return a plan of the candidates, by log-likelihood if estimated, else by score.
+        finished: whether an end token follows each, as after the text that `score` reads;
+        None: it does not.
         """
         check_choice(finished, "finished")
         check_list(candidates, "candidates", "a list of texts or of token ids")

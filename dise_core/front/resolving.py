@@ -1,5 +1,5 @@
-"""Resolves requests: checks them, looks up what they name, and applies the model's limits. After
-that no name is looked up, and nothing is rewritten.
+"""Resolves requests: checks them, looks up what they name, and applies the model's
+limits. After that no name is looked up, and nothing is rewritten.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,8 +35,8 @@ P = TypeVar("P", bound=ScoringParams)
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A request about one prompt, with the objects that its params name. calibrated: what tells
-    probabilities of its scores.
+    """A request about one prompt, with the objects that its params name. calibrated: what
+    tells probabilities of its scores.
     """
 
     prompt: GivenPrompt
@@ -54,8 +54,8 @@ class ResolvedScoring(Resolved):
 
 @dataclass(frozen=True, slots=True)
 class ResolvedWriting(Resolved):
-    """A request for answers. stopping: what makes probabilities of the scores that `stop_at` is
-    compared with. recorded: what their Writing tells.
+    """A request for answers. stopping: what makes probabilities of the scores that
+    `stop_at` is compared with. recorded: what their Writing tells.
     """
 
     params: SamplingParams
@@ -90,9 +90,10 @@ class ResolvedWriting(Resolved):
 
 @dataclass
 class Preparation:
-    """What the params of a request come to, whatever its prompts are: found out when it is first
-    asked, and then kept for all of them, but for the constraint, which would fill the memory until
-    the last of many prompts is done. tokens: what was built before of its constraint.
+    """What the params of a request come to, whatever its prompts are: found out when it
+    is first asked, and then kept for all of them, but for the constraint, which would
+    fill the memory until the last of many prompts is done. tokens: what was built before
+    of its constraint.
     """
 
     resolver: "Resolver"
@@ -130,8 +131,8 @@ class Preparation:
 
     @property
     def constraint(self) -> Constrained | None:
-        """Its constraint, built now unless it was before, which takes seconds at most. For any
-        thread. Raises InputError if no answer is short enough.
+        """Its constraint, built now unless it was before, which takes seconds at most.
+        For any thread. Raises InputError if no answer is short enough.
         """
         if self.order is None:
             return None
@@ -145,7 +146,8 @@ Preparable = SamplingParams | Preparation
 
 @dataclass(frozen=True, slots=True)
 class Resolver:
-    """Resolves requests by one catalog, for the loaded models, "target" and possibly "judge".
+    """Resolves requests by one catalog, for the loaded models, "target" and possibly
+    "judge".
     calibrations: what tells probabilities of scores.
     """
 
@@ -162,8 +164,8 @@ class Resolver:
         return Prompts(self.predictors)
 
     def prepared(self, params: object, is_gap: bool = False) -> Preparation:
-        """Return what prepares a request; None asks for the defaults. Raises InputError for what
-        are no params.
+        """Return what prepares a request; None asks for the defaults. Raises InputError
+        for what are no params.
         """
         if isinstance(params, Preparation):
             return params if params.is_gap == is_gap else Preparation(self, params.asked, is_gap)
@@ -172,8 +174,8 @@ class Resolver:
     def writing(
         self, prompt: GivenPrompt, prepared: Preparation, recorded: tuple[Confidence, ...] = ()
     ) -> ResolvedWriting:
-        """Return a request for answers. recorded: what their Writing tells besides what the scorer
-        reads. Raises InputError for what cannot be.
+        """Return a request for answers. recorded: what their Writing tells besides what
+        the scorer reads. Raises InputError for what cannot be.
         """
         params = prepared.params
         self.prompts.check_room(prompt, params.max_tokens)

@@ -32,15 +32,15 @@ Sampling = Preparable | Sequence[Preparable] | None
 """Settings for all prompts, or one for each; None for the defaults."""
 
 OnError = Literal["raise", "return"]
-"""raise: the first failed request's error, after all others are done. return: every request has an
-answer, and that of a failed one has its `error` and no outputs.
+"""raise: the first failed request's error, after all others are done. return: every
+request has an answer, and that of a failed one has its `error` and no outputs.
 """
 
 
 @dataclass(frozen=True)
 class Job(Generic[T]):
-    """Plans, and what is made of their outcomes, in any order. prepared: what is built first of
-    their constraints.
+    """Plans, and what is made of their outcomes, in any order. prepared: what is built
+    first of their constraints.
     """
 
     plans: Sequence[Plan[Any]]
@@ -89,13 +89,14 @@ class Verbs(ABC):
         explain: bool = False,
         on_error: OnError = "raise",
     ) -> list[RequestOutput]:
-        """Return one answer per prompt (a text or token ids), in order; params, which vLLM calls
-        sampling_params, apply to all prompts or are a sequence, one per prompt.
+        """Return one answer per prompt (a text or token ids), in order; params, which
+        vLLM calls sampling_params, apply to all prompts or are a sequence, one per
+        prompt.
 
-        A text goes through the model's chat template if it has one (chat=None), always (True) or
-        never (False). explain: each output gets an `explanation` of its score. on_error: "raise"
-        raises the first failed request's error after all others are done; "return" gives it an
-        answer with the `error` and without outputs.
+        A text goes through the model's chat template if it has one (chat=None), always
+        (True) or never (False). explain: each output gets an `explanation` of its score.
+        on_error: "raise" raises the first failed request's error after all others are
+        done; "return" gives it an answer with the `error` and without outputs.
         """
         many = several(prompts, "prompt")
         settings = _prepared(self.planner, len(many), "prompts", params, sampling_params)
@@ -113,8 +114,10 @@ class Verbs(ABC):
         tools: Sequence[FunctionTool] = (),
         on_error: OnError = "raise",
     ) -> list[RequestOutput]:
-        """Return one answer per conversation, a list of {"role", "content"} messages, in order.
-        tools: functions in OpenAI's format, shown to the model. The others: see `generate`.
+        """Return one answer per conversation, a list of {"role", "content"} messages, in
+        order.
+        tools: functions in OpenAI's format, shown to the model. The others: see
+        `generate`.
         """
         check_list(conversations, "conversations", "a conversation or a list of them")
         is_single = len(conversations) > 0 and isinstance(conversations[0], Mapping)
@@ -134,12 +137,14 @@ class Verbs(ABC):
         sampling_params: Sampling = None,
         on_error: OnError = "raise",
     ) -> list[RequestOutput]:
-        """Return what fills each gap, between a prefix, which may be empty, and a suffix, in order.
+        """Return what fills each gap, between a prefix, which may be empty, and a suffix,
+        in order.
 
-        Both are used as they are, without a chat template, and tokenized apart. An output's text,
-        tokens and score are the gap's, and the model has read all three. `max_tokens` is the gap's
-        length, or with length "cal" the longest that it may have. Raises InputError for a
-        block-causal model. params, sampling_params, on_error: see `generate`.
+        Both are used as they are, without a chat template, and tokenized apart. An
+        output's text, tokens and score are the gap's, and the model has read all three.
+        `max_tokens` is the gap's length, or with length "cal" the longest that it may
+        have. Raises InputError for a block-causal model. params, sampling_params,
+        on_error: see `generate`.
         """
         many = several(prefixes, "prefix")
         gaps = _pairs(many, "prefixes", several(suffixes, "suffix"), "suffixes")
@@ -159,12 +164,13 @@ class Verbs(ABC):
         explain: bool = False,
         on_error: OnError = "raise",
     ) -> list[RequestOutput]:
-        """Return the score of each response given its prompt, in order: an answer with one output,
-        its finish_reason None. explain, on_error: see `generate`.
+        """Return the score of each response given its prompt, in order: an answer with
+        one output, its finish_reason None. explain, on_error: see `generate`.
 
-        Prompts and responses pair up one to one; an empty prompt scores the response alone.
-        finished: whether a response ends here, so that the scorers read an end token after it;
-        None: if it is a text. Token ids are whole as they are.
+        Prompts and responses pair up one to one; an empty prompt scores the response
+        alone.
+        finished: whether a response ends here, so that the scorers read an end token
+        after it; None: if it is a text. Token ids are whole as they are.
         """
         many = several(prompts, "prompt")
         pairs = _pairs(many, "prompts", several(responses, "response"), "responses")
@@ -206,13 +212,15 @@ class Verbs(ABC):
         chat: bool | None = None,
         finished: bool | None = None,
     ) -> RequestOutput | list[RequestOutput]:
-        """Return one prompt's candidates, likeliest first; for several prompts, a list with one
-        such answer each. An output's `index` is the candidate's index in the argument.
+        """Return one prompt's candidates, likeliest first; for several prompts, a list
+        with one such answer each. An output's `index` is the candidate's index in the
+        argument.
 
-        Candidates are ranked by log-likelihood if the scorer estimates it, else by score. finished:
-        whether they end, so that the scorers read an end token after each, as `score` does after a
-        text; None: they do not, so that a candidate has another score here than there. Raises
-        InputError if prompts and lists of candidates do not pair up, or if a list is empty.
+        Candidates are ranked by log-likelihood if the scorer estimates it, else by score.
+        finished: whether they end, so that the scorers read an end token after each, as
+        `score` does after a text; None: they do not, so that a candidate has another
+        score here than there. Raises InputError if prompts and lists of candidates do not
+        pair up, or if a list is empty.
         """
         if is_one(prompts):
             pair = cast("Prompt", prompts), cast("Sequence[Prompt]", candidates)
@@ -284,8 +292,8 @@ def _prepared(
     sampling_params: Sampling,
     is_gap: bool = False,
 ) -> list[Preparation]:
-    """Return so many preparations, one for all prompts of the same settings. Raises InputError for
-    both names of these, or another count.
+    """Return so many preparations, one for all prompts of the same settings. Raises
+    InputError for both names of these, or another count.
     """
     if params is not None and sampling_params is not None:
         raise InputError(

@@ -37,8 +37,9 @@ class Backend(ABC, Generic[C]):
     """The backend's own options. Users give them beside those of EngineConfig."""
 
     tells_among: ClassVar[bool | None] = None
-    """Whether its readers answer Reads of log-probabilities among sets of tokens. None: only a
-    reader tells, so that requests under a constraint load the weights before they are checked.
+    """Whether its readers answer Reads of log-probabilities among sets of tokens. None:
+    only a reader tells, so that requests under a constraint load the weights before they
+    are checked.
     """
 
     @classmethod
@@ -54,16 +55,18 @@ class Backend(ABC, Generic[C]):
 
     @classmethod
     def fitted(cls, wanted: Sequence[tuple[C, EngineConfig]]) -> Sequence[EngineConfig]:
-        """Return the options with which checkpoints fit into the memory that is free, all together,
-        where the given ones leave a choice. Reads no weights. Raises InputError where none fit.
+        """Return the options with which checkpoints fit into the memory that is free, all
+        together, where the given ones leave a choice. Reads no weights. Raises InputError
+        where none fit.
         """
         return [config for _, config in wanted]
 
     @classmethod
     @abstractmethod
     def open(cls, checkpoint: C, config: EngineConfig) -> Reader:
-        """Return a reader of the checkpoint. Raises InputError for an option or a checkpoint that
-        this backend does not support, ModelError for one that cannot be loaded.
+        """Return a reader of the checkpoint. Raises InputError for an option or a
+        checkpoint that this backend does not support, ModelError for one that cannot be
+        loaded.
         """
 
 

@@ -16,9 +16,10 @@ from dise_core.plans.readouts import among_of
 def completed(read: Read, info: ModelInfo) -> Read:
     """Return the Read as the model runs it; done twice, it changes nothing more.
 
-    Under block-causal attention a text that ends inside a block goes on with end tokens up to the
-    block's border, though never beyond max_length: an incomplete block would be seen with fewer
-    neighbours than any in training. Not so without an end token, and for a complete Read.
+    Under block-causal attention a text that ends inside a block goes on with end tokens
+    up to the block's border, though never beyond max_length: an incomplete block would be
+    seen with fewer neighbours than any in training. Not so without an end token, and for
+    a complete Read.
     """
     if not isinstance(info.attention, BlockCausal):
         if read.context_ids is None:

@@ -10,9 +10,9 @@ TemperedConfidence = bool | Literal["drawn"]
 """See ModelInfo."""
 
 LastBlockRule = Literal["masks", "alone", "ends"]
-"""How a response is written that ends inside a block: with masks up to the block's border, which
-are written too and then cut; alone, as if the block were that short; or with end tokens up to the
-border, as a finished text is read.
+"""How a response is written that ends inside a block: with masks up to the block's
+border, which are written too and then cut; alone, as if the block were that short; or
+with end tokens up to the border, as a finished text is read.
 """
 
 
@@ -20,11 +20,12 @@ border, as a finished text is read.
 class ModelInfo:
     """The facts about a loaded model.
 
-    name: as the user gave it. vocab_size: all token ids are below it. max_length: the longest text
-    it accepts, in tokens. tempered_confidence: whether its published sampler ranks candidates by
-    their probability after temperature, top-k and top-p rather than before; "drawn": only above
-    temperature 0. last_block: how its published sampler writes the last block of a response; only
-    block-causal attention has blocks of its own.
+    name: as the user gave it. vocab_size: all token ids are below it. max_length: the
+    longest text it accepts, in tokens. tempered_confidence: whether its published sampler
+    ranks candidates by their probability after temperature, top-k and top-p rather than
+    before; "drawn": only above temperature 0. last_block: how its published sampler
+    writes the last block of a response; only block-causal attention has blocks of its
+    own.
     """
 
     name: str

@@ -9,8 +9,9 @@ T = TypeVar("T")
 
 
 class ModelName(str):
-    """A model's name, folder or hub id with what adapters found under it, which is looked up once:
-    whoever loads a model hands it from one adapter to the next, and then drops it.
+    """A model's name, folder or hub id with what adapters found under it, which is looked
+    up once: whoever loads a model hands it from one adapter to the next, and then drops
+    it.
     """
 
     def __init__(self, _: str) -> None:
@@ -25,8 +26,8 @@ class ModelName(str):
         return name if isinstance(name, cls) else cls(name)
 
     def once(self, look: Callable[..., T], *arguments: Hashable) -> T:
-        """Return what `look` returns of the name and these arguments, or raise its DiseError. Only
-        the first caller waits for it.
+        """Return what `look` returns of the name and these arguments, or raise its
+        DiseError. Only the first caller waits for it.
         """
         key = (look, *arguments)
         if key not in self._found:

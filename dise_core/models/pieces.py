@@ -11,10 +11,11 @@ MAX_WAITING = 16
 
 
 def pieces(tokenizer: Tokenizer, ids: Ids) -> list[str]:
-    """Return the piece of the text that each token adds to it; joined they are `decode(ids)`.
+    """Return the piece of the text that each token adds to it; joined they are
+    `decode(ids)`.
 
-    ids: int64 [N]. A character that several tokens spell together belongs to the last of them, and
-    the others' pieces are empty, as those of special tokens are.
+    ids: int64 [N]. A character that several tokens spell together belongs to the last of
+    them, and the others' pieces are empty, as those of special tokens are.
     """
     text, tokens = tokenizer.decode(ids), ids.tolist()
     if not tokens:

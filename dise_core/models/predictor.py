@@ -28,9 +28,9 @@ class CacheRoom(Protocol):
 
 
 Ability = Literal["two-stream", "shadow", "among"]
-"""A kind of Read that not every predictor answers: one with context_ids; one of shadows; one of
-log-probabilities among sets of tokens. Without the last one a score under a constraint leaves out
-what the constraint forced.
+"""A kind of Read that not every predictor answers: one with context_ids; one of shadows;
+one of log-probabilities among sets of tokens. Without the last one a score under a
+constraint leaves out what the constraint forced.
 """
 
 
@@ -64,26 +64,27 @@ class MaskPredictor(ABC):
     """How users name a model of this adapter: by a hub id, a folder, an address."""
 
     trained_on: ClassVar[str] = ""
-    """What its models were trained on, as `dise models` shows it: "masks alone", "masks and edits",
-    "finished texts too", "random tokens" or "next tokens"; empty where that is not known."""
+    """What its models were trained on, as `dise models` shows it: "masks alone", "masks
+    and edits", "finished texts too", "random tokens" or "next tokens"; empty where that
+    is not known."""
 
     sampler: ClassVar[str] = ""
-    """The options of its models' published sampler, as `dise models` shows them; empty where that
-    is the default or not known."""
+    """The options of its models' published sampler, as `dise models` shows them; empty
+    where that is the default or not known."""
 
     abilities: frozenset[Ability] = frozenset()
     """What it answers beyond plain Reads. The engine refuses the rest by name."""
 
     @property
     def tells_among(self) -> bool:
-        """Whether "among" is one of its abilities: requests under a constraint ask for this one
-        before they are checked, so it should be known without the weights.
+        """Whether "among" is one of its abilities: requests under a constraint ask for
+        this one before they are checked, so it should be known without the weights.
         """
         return "among" in self.abilities
 
     calibration_files: Sequence[PathLike[str]] = ()
-    """The calibrations that come with the model, files by `dise calibrate`. Where the user names
-    none, the first that holds for an answer tells how likely it is right."""
+    """The calibrations that come with the model, files by `dise calibrate`. Where the
+    user names none, the first that holds for an answer tells how likely it is right."""
 
     room: CacheRoom | None = None
     """Its KV cache, which Reads with a cache hint may fill; None without one."""
@@ -91,32 +92,35 @@ class MaskPredictor(ABC):
     @classmethod
     @abstractmethod
     def claims(cls, model: str, revision: str | None = None) -> bool:
-        """Return whether this adapter can load the model (a name, folder or hub id); False for an
-        unknown one. revision: of a hub id, None for its main branch.
+        """Return whether this adapter can load the model (a name, folder or hub id);
+        False for an unknown one. revision: of a hub id, None for its main branch.
 
         Reads no weights, and fetches nothing but config.json from the hub.
         """
 
     @classmethod
     def explain(cls, model: str, revision: str | None = None) -> str | None:  # noqa: ARG003
-        """Return one sentence about a model that no adapter claims, or None if there is none.
+        """Return one sentence about a model that no adapter claims, or None if there is
+        none.
 
-        Raises InputError or ModelError if it cannot find out: the hub does not answer, say.
+        Raises InputError or ModelError if it cannot find out: the hub does not answer,
+        say.
         """
         return None
 
     @classmethod
     @abstractmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
-        """Return the model. Its weights may wait for `load_weights`, or for the first read, so that
-        requests are checked before. `config.catalog` has the engines and the other adapters. Raises
-        ModelError with a one-line message saying what to do.
+        """Return the model. Its weights may wait for `load_weights`, or for the first
+        read, so that requests are checked before. `config.catalog` has the engines and
+        the other adapters. Raises ModelError with a one-line message saying what to do.
         """
 
     def fit(self, beside: Sequence[MaskPredictor] = ()) -> Dtype | None:  # noqa: ARG002
-        """Make sure that the weights of this model, and of those beside it, fit into the memory
-        that is free, before any is read. Return the type of 16 bits that this model gets because
-        dtype "auto" is too large in float32; None where it need not be narrowed.
+        """Make sure that the weights of this model, and of those beside it, fit into the
+        memory that is free, before any is read. Return the type of 16 bits that this
+        model gets because dtype "auto" is too large in float32; None where it need not be
+        narrowed.
 
         Raises InputError where nothing that the options allow fits.
         """
@@ -127,7 +131,9 @@ class MaskPredictor(ABC):
 
     @abstractmethod
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
-        """Return the answers in the order of the reads; a read gets the same answer in any batch.
+        """Return the answers in the order of the reads; a read gets the same answer in
+        any batch.
 
-        The engine has checked that token ids are in [0, vocab_size) and no row exceeds max_length.
+        The engine has checked that token ids are in [0, vocab_size) and no row exceeds
+        max_length.
         """

@@ -21,10 +21,11 @@ Prompt = str | Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class GivenPrompt:
-    """A prompt as the model reads it, ids int64 [P], with the text or conversation that it was
-    given as, if any. is_turn: whether the response is a turn of a conversation, as after token ids
-    it is for a model with a chat template. suffix: what follows a gap, int64 [S]; empty where the
-    response ends the text; suffix_text: as it was given, if as a text.
+    """A prompt as the model reads it, ids int64 [P], with the text or conversation that
+    it was given as, if any. is_turn: whether the response is a turn of a conversation, as
+    after token ids it is for a model with a chat template. suffix: what follows a gap,
+    int64 [S]; empty where the response ends the text; suffix_text: as it was given, if as
+    a text.
     """
 
     ids: Ids
@@ -44,9 +45,10 @@ class GivenPrompt:
 class Translation:
     """Translates texts with one prompt into the tokens of a judge.
 
-    A conversation goes through the judge's chat template if it has one. Any other prompt, with
-    token ids decoded first, stands as plain text between the begin-of-text token and the response.
-    The response is tokenized separately, without its end tokens. tokenizer: the target model's.
+    A conversation goes through the judge's chat template if it has one. Any other prompt,
+    with token ids decoded first, stands as plain text between the begin-of-text token and
+    the response. The response is tokenized separately, without its end tokens. tokenizer:
+    the target model's.
     """
 
     prompt: GivenPrompt
@@ -88,9 +90,11 @@ class Prompts:
         return self.predictors["target"]
 
     def read(self, prompt: Prompt, chat: bool | None) -> GivenPrompt:
-        """Return the prompt, tokenized. chat: whether by the chat template; None: if it has one.
+        """Return the prompt, tokenized. chat: whether by the chat template; None: if it
+        has one.
 
-        Raises InputError for an empty text, unknown ids, and chat=True without a template.
+        Raises InputError for an empty text, unknown ids, and chat=True without a
+        template.
         """
         tokenizer = self.predictor.tokenizer
         check_choice(chat, "chat")

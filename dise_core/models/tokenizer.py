@@ -38,9 +38,9 @@ class Tokenizer(ABC):
         add_generation_prompt: bool = True,
         tools: Sequence[FunctionTool] = (),
     ) -> str:
-        """Return a conversation as the model's chat template renders it, ending where the model's
-        answer begins if add_generation_prompt. tools: functions in OpenAI's format; the template
-        may leave them out.
+        """Return a conversation as the model's chat template renders it, ending where the
+        model's answer begins if add_generation_prompt. tools: functions in OpenAI's
+        format; the template may leave them out.
 
         Raises InputError for messages that the template refuses.
         """
@@ -58,8 +58,9 @@ class Tokenizer(ABC):
         return text.rpartition("!")[2]
 
     def encode_chat(self, messages: Sequence[Message], tools: Sequence[FunctionTool] = ()) -> Ids:
-        """Return the ids of a conversation up to where the model answers, int64 [N]. Tools that the
-        template leaves out stand before the first message, whoever speaks there.
+        """Return the ids of a conversation up to where the model answers, int64 [N].
+        Tools that the template leaves out stand before the first message, whoever speaks
+        there.
         """
         text = self.chat_text(messages)
         if tools:
@@ -85,10 +86,11 @@ class Tokenizer(ABC):
         """Return one token's text behind others; a special token's name."""
 
     def token_bytes(self, token_id: int) -> bytes | None:  # noqa: ARG002
-        """Return what one token adds to a text in UTF-8; None for a special token, or unknown.
+        """Return what one token adds to a text in UTF-8; None for a special token, or
+        unknown.
 
-        The bytes of a text's tokens, joined, are those of `decode`, but for its first space if
-        `drops_first_space`.
+        The bytes of a text's tokens, joined, are those of `decode`, but for its first
+        space if `drops_first_space`.
         """
         return None
 

@@ -66,8 +66,8 @@ UNKNOWN = "unknown_name"
 
 
 def not_larger(fields: Any, max_fields: int) -> Any:
-    """Return the value unchanged. Raises one error for an object with too many fields, rather than
-    one for each field.
+    """Return the value unchanged. Raises one error for an object with too many fields,
+    rather than one for each field.
     """
     if isinstance(fields, dict) and (count := len(fields)) > max_fields:
         facts = {"field_type": "Dictionary", "max_length": max_fields, "actual_length": count}
@@ -103,10 +103,11 @@ def _names(cls: type[BaseModel]) -> list[str]:
 
 
 class Params(Suggesting):
-    """Frozen; unknown keys are refused. `input_error` turns pydantic's report into one line.
+    """Frozen; unknown keys are refused. `input_error` turns pydantic's report into one
+    line.
 
-    The text below a field is its description at every door: the command's help, the server's
-    schema.
+    The text below a field is its description at every door: the command's help, the
+    server's schema.
     """
 
     model_config = ConfigDict(
@@ -126,7 +127,8 @@ class Params(Suggesting):
             except ValidationError as error:
                 raise input_error(error) from error
 
-        # For pydantic this is its own constructor: params inside other models keep its own errors.
+        # For pydantic this is its own constructor: params inside other models keep its
+        # own errors.
         __init__.__pydantic_base_init__ = True
 
 
@@ -140,8 +142,9 @@ def place_of(problem: Mapping[str, Any]) -> tuple[str | int, ...]:
 def input_error(
     error: ValidationError, subject: str | None = None, names: Collection[str] = ()
 ) -> InputError:
-    """Return an InputError for a pydantic error's first problem; its one-line message names the
-    parameter, the value and what is allowed. names: of the settings that there are.
+    """Return an InputError for a pydantic error's first problem; its one-line message
+    names the parameter, the value and what is allowed. names: of the settings that there
+    are.
     """
     problem = error.errors(include_url=False)[0]
     parameter = ".".join(str(part) for part in place_of(problem)) or None

@@ -30,17 +30,18 @@ class EngineConfig(Params):
     device: str = "auto"
     """A torch device; "auto" takes a GPU if there is one."""
     dtype: Annotated[Dtype, CHANGES_ANSWERS] = "auto"
-    """Type of the weights; "auto" is bfloat16 on a GPU, and on a CPU float32, or the file's own 16
-    bits where float32 is larger than the memory that is free."""
+    """Type of the weights; "auto" is bfloat16 on a GPU, and on a CPU float32, or the
+    file's own 16 bits where float32 is larger than the memory that is free."""
     device_map: Annotated[DeviceMap | None, NOT_THE_JUDGES] = None
-    """Spread the model's layers over all GPUs, then main memory, then the disk, in accelerate's way
-    of that name. Without it the model is on `device` alone, which is faster where it fits."""
+    """Spread the model's layers over all GPUs, then main memory, then the disk, in
+    accelerate's way of that name. Without it the model is on `device` alone, which is
+    faster where it fits."""
     max_memory: Annotated[Settings, NOT_THE_JUDGES] = Field(default_factory=dict)
     """The most memory of a device that device_map may use, for example 0=20GiB or cpu=30GiB."""
     quantization: Annotated[Quantization | None, NOT_THE_JUDGES] = None
-    """Keep the decoder's linear layers as integers of 8 or 4 bits; embeddings and head are int8 in
-    both, where the forward pass is DiSE's own. Saves memory, and time on a CPU that multiplies
-    integers, at a loss of precision."""
+    """Keep the decoder's linear layers as integers of 8 or 4 bits; embeddings and head
+    are int8 in both, where the forward pass is DiSE's own. Saves memory, and time on a
+    CPU that multiplies integers, at a loss of precision."""
     judge_device: str | None = None
     """The judge's device, where it is not the model's."""
     judge_dtype: Dtype | None = None
@@ -52,30 +53,32 @@ class EngineConfig(Params):
     revision: Annotated[str | None, NOT_THE_JUDGES, CHANGES_ANSWERS] = None
     """Branch, tag or commit of a model on the hub."""
     adapter: Annotated[str | None, NOT_THE_JUDGES, CHANGES_ANSWERS] = None
-    """Name of the adapter that loads the model, whichever claim it; None asks them. A judge finds
-    its own.
+    """Name of the adapter that loads the model, whichever claim it; None asks them. A
+    judge finds its own.
     """
     mask_token_id: Annotated[TokenId | None, NOT_THE_JUDGES, CHANGES_ANSWERS] = None
     """The id of the mask token, for a checkpoint that does not name it."""
     block_size: Annotated[
         Annotated[int, Field(ge=0, le=MAX_LENGTH)] | None, NOT_THE_JUDGES, CHANGES_ANSWERS
     ] = None
-    """Tokens in a block of a block-diffusion model, for a checkpoint that does not say; 0 for full
-    attention."""
+    """Tokens in a block of a block-diffusion model, for a checkpoint that does not say; 0
+    for full attention."""
     engine: str = "transformers"
     """What runs the model's forward passes; see `dise plugins`."""
     max_cache_tokens: int | None = Field(default=None, ge=1, le=2**24)
-    """Tokens whose keys and values are kept for requests with a cache, all together; texts beyond
-    wait for room. More than the device has memory for are refused. Without it 16384, or as many as
-    fit.
+    """Tokens whose keys and values are kept for requests with a cache, all together;
+    texts beyond wait for room. More than the device has memory for are refused. Without
+    it 16384, or as many as fit.
     """
     prefix_cache_tokens: int | None = Field(default=None, ge=0, le=2**24)
-    """Tokens of finished text whose keys and values are kept, beside those, for later texts that
-    begin alike: exact under causal and block-causal attention, and unused under any other. Those
-    used least recently make room. Without it 8192, or as many as fit; 0 keeps none."""
+    """Tokens of finished text whose keys and values are kept, beside those, for later
+    texts that begin alike: exact under causal and block-causal attention, and unused
+    under any other. Those used least recently make room. Without it 8192, or as many as
+    fit; 0 keeps none."""
     calibration: str | None = None
-    """A file that `dise calibrate` wrote: every answer then tells its probability of being right,
-    and scores are computed as the file says where a request does not say otherwise.
+    """A file that `dise calibrate` wrote: every answer then tells its probability of
+    being right, and scores are computed as the file says where a request does not say
+    otherwise.
     """
 
     @model_validator(mode="after")

@@ -20,8 +20,8 @@ class Mark(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Replaces:
-    """Once this option is set to another value than its default, the defaults of these other
-    options do not apply. always: whatever its value is.
+    """Once this option is set to another value than its default, the defaults of these
+    other options do not apply. always: whatever its value is.
     """
 
     names: tuple[str, ...]
@@ -43,8 +43,9 @@ def marked(params: type[BaseModel], mark: Mark) -> set[str]:
 def remaining(
     params: type[BaseModel], defaults: Fields, given: Fields, usual: Callable[[str], object]
 ) -> Record:
-    """Return the defaults of the options that are not given, without those that do not apply beside
-    them: the settings of an option whose value is not its `usual` one, and what its marks name.
+    """Return the defaults of the options that are not given, without those that do not
+    apply beside them: the settings of an option whose value is not its `usual` one, and
+    what its marks name.
     """
     dropped = {*given}
     for name in given.keys() & params.model_fields:

@@ -19,9 +19,9 @@ from dise_core.params.base import (
 from dise_core.params.marks import Opposite, Replaces
 
 CacheKind = Literal["exact", "none", "prefix", "dual"]
-"""What denoising caches: what changes no answer, which is the finished blocks of a block-causal
-model; nothing; within a block, the text before it, or that on both sides. Source of the last two:
-Fast-dLLM.
+"""What denoising caches: what changes no answer, which is the finished blocks of a
+block-causal model; nothing; within a block, the text before it, or that on both sides.
+Source of the last two: Fast-dLLM.
 """
 
 
@@ -29,12 +29,12 @@ class Scoring(Params):
     """What a text is scored by."""
 
     scorer: Annotated[Name, Replaces(("selector",))] = "dise"
-    """How an answer is scored: `dise` if the model was trained on finished texts; on masks alone,
-    `written` for answers and `interleaved` for given texts; `mc` for likelihoods; `ar-perplexity`
-    by a judge. `dise plugins` lists those for research."""
+    """How an answer is scored: `dise` if the model was trained on finished texts; on
+    masks alone, `written` for answers and `interleaved` for given texts; `mc` for
+    likelihoods; `ar-perplexity` by a judge. `dise plugins` lists those for research."""
     selector: Name | None = None
-    """Over which positions: last-10, response-text for the whole answer, or others, for example
-    prompt-last-2+response-first-5; None is the scorer's own choice."""
+    """Over which positions: last-10, response-text for the whole answer, or others, for
+    example prompt-last-2+response-first-5; None is the scorer's own choice."""
     scorer_settings: Settings = Field(default_factory=dict)
     """A setting of the scorer."""
     block_length: Length = 32
@@ -45,11 +45,11 @@ class ScoringParams(Scoring):
     """How a text is scored, and what is reported beside the score."""
 
     logprobs: int | None = Field(default=0, ge=0, le=100)
-    """Likeliest tokens to report per response position, beside its own; none reports neither, which
-    is faster: the model's head then runs only where the score is read."""
+    """Likeliest tokens to report per response position, beside its own; none reports
+    neither, which is faster: the model's head then runs only where the score is read."""
     cache_salt: Salt | None = None
-    """Reuse what is kept of texts' beginnings only among requests of the same salt, a text that
-    others cannot guess."""
+    """Reuse what is kept of texts' beginnings only among requests of the same salt, a
+    text that others cannot guess."""
 
     @classmethod
     def of(cls, params: Scoring) -> Self:
@@ -61,9 +61,9 @@ class Ending(Params):
     """Whether given texts end."""
 
     finished: Annotated[bool | None, Opposite("unfinished")] = None
-    """Whether given texts end where they end: an end token follows, which most scorers read and no
-    selector takes. Without it a response that is given as text ends, and one of token ids, or a
-    candidate, does not: one text then has two scores."""
+    """Whether given texts end where they end: an end token follows, which most scorers
+    read and no selector takes. Without it a response that is given as text ends, and one
+    of token ids, or a candidate, does not: one text then has two scores."""
 
 
 class Denoising(Scoring):
@@ -76,8 +76,8 @@ class Denoising(Scoring):
     )
     """Denoising steps in all, spread over the blocks, instead of tokens_per_step."""
     eps: float | None = Field(default=None, gt=0, lt=1)
-    """Dream's schedule: the steps are even in diffusion time, which falls from 1 to eps, instead of
-    in tokens."""
+    """Dream's schedule: the steps are even in diffusion time, which falls from 1 to eps,
+    instead of in tokens."""
     top_k: int = Field(default=0, ge=0, lt=2**31)
     """Draw only from this many of the likeliest tokens; 0 means all."""
     unmasking: Name = Field(
@@ -87,13 +87,13 @@ class Denoising(Scoring):
     unmasking_settings: Settings = Field(default_factory=dict)
     """A setting of the unmasking policy."""
     length: Name | None = None
-    """How the length is chosen; see `dise plugins`. Without it until-end for a block-causal model
-    and fixed for any other."""
+    """How the length is chosen; see `dise plugins`. Without it until-end for a
+    block-causal model and fixed for any other."""
     length_settings: Settings = Field(default_factory=dict)
     """A setting of the length controller."""
     reviser: Name | None = None
-    """What rewrites the tokens of a finished answer that the model doubts; see `dise plugins`.
-    Without it the answer stays as it was written."""
+    """What rewrites the tokens of a finished answer that the model doubts; see `dise
+    plugins`. Without it the answer stays as it was written."""
     reviser_settings: Settings = Field(default_factory=dict)
     """A setting of the reviser."""
     constraint: Name | None = None
@@ -103,9 +103,9 @@ class Denoising(Scoring):
     cfg_scale: float = Field(default=0.0, ge=0, le=1000, allow_inf_nan=False)
     """Scale of classifier-free guidance; 0 turns it off."""
     cache: CacheKind = "exact"
-    """Which keys and values are kept. exact: those of finished blocks, for block-causal models,
-    which changes no answer. prefix, dual: within a block, as Fast-dLLM: faster, and approximate;
-    the score is that of an exact pass."""
+    """Which keys and values are kept. exact: those of finished blocks, for block-causal
+    models, which changes no answer. prefix, dual: within a block, as Fast-dLLM: faster,
+    and approximate; the score is that of an exact pass."""
     early_exit: float | None = Field(default=None, gt=0, le=1)
     """End an answer where all that is left would be end tokens, each with more than this
     probability."""
@@ -114,18 +114,18 @@ class Denoising(Scoring):
     allowed_token_ids: TokenIds = Field(default=(), max_length=MAX_LENGTH)
     """An id that may be written, and no other may; without one all may."""
     logit_bias: LogitBias = Field(default_factory=dict)
-    """What is added to a token's logit before it is written, from -100 to 100; log-probabilities
-    and confidences stay the model's own."""
+    """What is added to a token's logit before it is written, from -100 to 100;
+    log-probabilities and confidences stay the model's own."""
     logits_eos_inf: bool = False
     """Never write the end token, and leave it out of the confidences, as LLaDA's option."""
     confidence_eos_eot_inf: bool = False
     """Commit end tokens last: they count for nothing in the confidences, as LLaDA's option."""
     tempered_confidence: bool | None = None
-    """Rank candidates after temperature, top_p and top_k, as Dream, or before, as LLaDA; without it
-    as the model's own sampler."""
+    """Rank candidates after temperature, top_p and top_k, as Dream, or before, as LLaDA;
+    without it as the model's own sampler."""
     stop_at: float | None = Field(default=None, allow_inf_nan=False)
-    """Write the best_of answers in waves, first n and then always as many again, until one is this
-    sure: a probability of being right with a calibration, else a score."""
+    """Write the best_of answers in waves, first n and then always as many again, until
+    one is this sure: a probability of being right with a calibration, else a score."""
 
 
 class SamplingParams(Denoising, ScoringParams):
@@ -138,15 +138,15 @@ class SamplingParams(Denoising, ScoringParams):
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Draw only from the likeliest tokens that hold this much probability together."""
     seed: int | None = Field(default=None, ge=0, lt=2**64)
-    """Same seed, same prompt, same answer, whatever runs beside it. If unset, a seed is drawn
-    per request and returned with the answer."""
+    """Same seed, same prompt, same answer, whatever runs beside it. If unset, a seed is
+    drawn per request and returned with the answer."""
     n: Annotated[int, Replaces(("best_of", "stop_at"))] = Field(default=1, ge=1, le=1024)
     """Answers to return for a prompt, best score first."""
     best_of: Annotated[int | None, Replaces(("stop_at",))] = Field(default=None, ge=1, le=1024)
     """Answers to write, of which the n with the best score are returned; n if not set."""
     stop: Stops = Field(default=(), max_length=64)
-    """An answer's text ends before the first of these; its tokens and its score are of all that was
-    written."""
+    """An answer's text ends before the first of these; its tokens and its score are of
+    all that was written."""
 
     @field_validator("forbidden_token_ids", "allowed_token_ids")
     @classmethod

@@ -11,9 +11,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a plan cost. nfe: sequences sent through a forward pass. computed: the same, each
-    weighted by the share of its positions that was computed, shadows included. tokens: those that
-    were. reused: the fewest tokens of a first Read's text that an earlier one had computed.
+    """What a plan cost. nfe: sequences sent through a forward pass. computed: the same,
+    each weighted by the share of its positions that was computed, shadows included.
+    tokens: those that were. reused: the fewest tokens of a first Read's text that an
+    earlier one had computed.
     is_exact: whether every answer is that of a full pass.
     """
 

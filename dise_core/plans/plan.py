@@ -1,8 +1,8 @@
 """Plans, and how they compose.
 
-An algorithm is a generator that yields the Reads it needs and is sent their Readings. It does no
-I/O, holds no tensors and is unaware of batching, so an engine may run any number of plans at once,
-and a framework with its own loop may drive one directly:
+An algorithm is a generator that yields the Reads it needs and is sent their Readings. It
+does no I/O, holds no tensors and is unaware of batching, so an engine may run any number
+of plans at once, and a framework with its own loop may drive one directly:
 
     reads = next(plan)
     while True:
@@ -24,8 +24,9 @@ READS_AT_ONCE = 256
 """Reads that a plan of many yields at one time: each holds its text in memory."""
 
 Plan = Generator[Sequence[Read], Sequence[Reading], T]
-"""An algorithm: yields Reads, is sent one Reading for each in the same order, and returns a T.
-Reads that are yielded together may share a batch; those of the same text share one row of it.
+"""An algorithm: yields Reads, is sent one Reading for each in the same order, and returns
+a T. Reads that are yielded together may share a batch; those of the same text share one
+row of it.
 """
 
 
@@ -81,8 +82,9 @@ def started(plans: Iterable[Plan[T]]) -> Iterator[list[Running[T]]]:
 
 
 def gather(*plans: Plan[T]) -> Plan[list[T]]:
-    """Return a plan that runs plans side by side, joining their reads; its results are in order. If
-    one raises, the others are closed; an error thrown into it is raised in each that waits.
+    """Return a plan that runs plans side by side, joining their reads; its results are in
+    order. If one raises, the others are closed; an error thrown into it is raised in each
+    that waits.
     """
     with started(plans) as all_running:
         while waiting := [running for running in all_running if not running.is_done]:

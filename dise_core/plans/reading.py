@@ -15,8 +15,9 @@ from dise_core.sequence import TokenSequence, are_within
 class Guidance:
     """Classifier-free guidance: the unconditional text, int64 [N], and the scale s >= 0.
 
-    Before the readout the logits become u + (s + 1)(c - u), with u those of this text and c those
-    of the Read's own. context_ids: the unconditional text's, if the Read has one. Source: LLaDA.
+    Before the readout the logits become u + (s + 1)(c - u), with u those of this text and
+    c those of the Read's own. context_ids: the unconditional text's, if the Read has one.
+    Source: LLaDA.
     """
 
     token_ids: Ids
@@ -25,8 +26,9 @@ class Guidance:
 
     @classmethod
     def without_prompt(cls, text: TokenSequence, masked: Ids, scale: float) -> Self | None:
-        """Return the guidance for a text with masks at `masked`, int64 [M], by the same text whose
-        whole prompt is masked too; None at scale 0 and without a prompt, where it changes nothing.
+        """Return the guidance for a text with masks at `masked`, int64 [M], by the same
+        text whose whole prompt is masked too; None at scale 0 and without a prompt, where
+        it changes nothing.
         """
         if not scale or not text.prompt_length:
             return None
@@ -37,14 +39,15 @@ class Guidance:
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """A response being written: which of the request's samples it is, and where in the text it
-    starts and stops; stop None: where the text ends.
+    """A response being written: which of the request's samples it is, and where in the
+    text it starts and stops; stop None: where the text ends.
 
-    is_settled: whether the text before its first mask is final, which no length controller or
-    reviser will change. settled: if not None, only the text before this position is final, since
-    the policy edits. logprobs: what is known of regenerating the response's tokens, float32
-    [<= R], NaN where nothing is; None where it never is. written: the log-probability that each
-    token had when it was committed, float32 [R], NaN where unknown.
+    is_settled: whether the text before its first mask is final, which no length
+    controller or reviser will change. settled: if not None, only the text before this
+    position is final, since the policy edits. logprobs: what is known of regenerating the
+    response's tokens, float32 [<= R], NaN where nothing is; None where it never is.
+    written: the log-probability that each token had when it was committed, float32 [R],
+    NaN where unknown.
     """
 
     sample: int
@@ -66,12 +69,13 @@ class CacheSlot:
 class CacheHint:
     """Permission to cache keys and values, which may make the answers approximate.
 
-    window None: compute the whole text and cache its keys and values; the answers are exact. window
-    (start, stop), half-open: outside it the text equals that of the slot's last read, so compute
-    only the window against the cached rest. A window that reaches the end may change the text's
-    length. Under block-causal attention the window grows to whole blocks, and the answers are
-    exact. A guided Read is never cached. most: the tokens that the text may ever have, 0 if
-    unknown; one that outgrows its room is computed whole.
+    window None: compute the whole text and cache its keys and values; the answers are
+    exact. window (start, stop), half-open: outside it the text equals that of the slot's
+    last read, so compute only the window against the cached rest. A window that reaches
+    the end may change the text's length. Under block-causal attention the window grows to
+    whole blocks, and the answers are exact. A guided Read is never cached. most: the
+    tokens that the text may ever have, 0 if unknown; one that outgrows its room is
+    computed whole.
     """
 
     slot: CacheSlot
@@ -83,17 +87,19 @@ class CacheHint:
 class Read:
     """One question to a model: what does it predict at these positions of this text?
 
-    token_ids: int64 [N], mask tokens included. positions: int64 [M], each in [0, N). Position i is
-    answered with the model's distribution for the token AT i. `predictor` names the loaded model
-    that answers. `canvas` is for streaming and changes no answer. `cache`: see CacheHint.
+    token_ids: int64 [N], mask tokens included. positions: int64 [M], each in [0, N).
+    Position i is answered with the model's distribution for the token AT i. `predictor`
+    names the loaded model that answers. `canvas` is for streaming and changes no answer.
+    `cache`: see CacheHint.
 
-    context_ids: the finished text, int64 [N], where token_ids hold masks. Under block-causal
-    attention each block is then read after the finished earlier ones; any other attention ignores
-    it. shadow: answer each position as if it alone were masked, without masking it for the others:
-    its own mask token, which no other token sees, attends to all of the text that the position may
-    see, but for the token at it. is_complete: whether no end tokens follow a text that ends inside
-    a block up to the block's border. cache_salt: keys and values of a text's beginning are reused
-    by texts of the same salt alone. Raises PlanError for parts that do not fit together.
+    context_ids: the finished text, int64 [N], where token_ids hold masks. Under
+    block-causal attention each block is then read after the finished earlier ones; any
+    other attention ignores it. shadow: answer each position as if it alone were masked,
+    without masking it for the others: its own mask token, which no other token sees,
+    attends to all of the text that the position may see, but for the token at it.
+    is_complete: whether no end tokens follow a text that ends inside a block up to the
+    block's border. cache_salt: keys and values of a text's beginning are reused by texts
+    of the same salt alone. Raises PlanError for parts that do not fit together.
     """
 
     token_ids: Ids
@@ -164,11 +170,13 @@ def _length(name: str, ids: object) -> int:
 class Reading:
     """The answer to one Read: tokens, and their log-probabilities in nats.
 
-    token_ids int64 and logprobs float32: [M], [M, k] or [M, V], by readout. confidences: float64
-    [M] for Candidates, and for TopLogProbs with entropies, else empty. share: the share of the
-    text's positions that was computed for this Read; the rest was cached, or changes no answer.
-    num_reused: tokens at the text's start that an earlier text had computed. is_exact: whether the
-    answer is that of a full pass. masses: float32 [M] for TopLogProbs among sets, else empty.
+    token_ids int64 and logprobs float32: [M], [M, k] or [M, V], by readout. confidences:
+    float64 [M] for Candidates, and for TopLogProbs with entropies, else empty. share: the
+    share of the text's positions that was computed for this Read; the rest was cached, or
+    changes no answer.
+    num_reused: tokens at the text's start that an earlier text had computed. is_exact:
+    whether the answer is that of a full pass. masses: float32 [M] for TopLogProbs among
+    sets, else empty.
     is_known: bool [M], which answers an earlier pass had told; empty where none had.
     """
 

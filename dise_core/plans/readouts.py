@@ -24,8 +24,9 @@ LEAST_TEMPERATURE = 1e-6
 class TokenLogProbs:
     """Ask for log p(targets[i]) at positions[i]. targets: int64 [M].
 
-    The Reading repeats the targets and holds logprobs float32 [M]. among: the tokens that the
-    distribution is renormalised over, one set of them for each position, its target in it.
+    The Reading repeats the targets and holds logprobs float32 [M]. among: the tokens that
+    the distribution is renormalised over, one set of them for each position, its target
+    in it.
     """
 
     targets: Ids
@@ -41,18 +42,20 @@ class TokenLogProbs:
 class Candidates:
     """Ask for one candidate token per position, and for the model's confidence in it.
 
-    At temperature 0 the candidate is the most probable token; the lower id wins a tie. Otherwise it
-    is drawn from softmax(logits / temperature) after top-k, then top-p, by inverting the cumulative
-    distribution at one uniform number per position. `forbidden` ids are never candidates; if there
-    are `allowed` ids, nor are any others. bias: (id, b) pairs; the candidate, but not its
-    log-probability or confidence, comes from logits with b added at id. The Reading holds
-    token_ids [M], logprobs [M] and confidences [M], of the untempered softmax(logits); a confidence
-    is the "probability" of the candidate, the negative "entropy" in nats, or the "margin" between
-    the probabilities of the two likeliest tokens.
+    At temperature 0 the candidate is the most probable token; the lower id wins a tie.
+    Otherwise it is drawn from softmax(logits / temperature) after top-k, then top-p, by
+    inverting the cumulative distribution at one uniform number per position. `forbidden`
+    ids are never candidates; if there are `allowed` ids, nor are any others. bias: (id,
+    b) pairs; the candidate, but not its log-probability or confidence, comes from logits
+    with b added at id. The Reading holds token_ids [M], logprobs [M] and confidences [M],
+    of the untempered softmax(logits); a confidence is the "probability" of the candidate,
+    the negative "entropy" in nats, or the "margin" between the probabilities of the two
+    likeliest tokens.
 
-    is_tempered: take the confidences from what candidates are drawn from instead, at temperature 0
-    too. Source: Dream's sample_tokens. unranked: ids whose logits count as -inf for the
-    confidences; a candidate among them gets the lowest one. Source: LLaDA's confidence_eos_eot_inf.
+    is_tempered: take the confidences from what candidates are drawn from instead, at
+    temperature 0 too. Source: Dream's sample_tokens. unranked: ids whose logits count as
+    -inf for the confidences; a candidate among them gets the lowest one. Source: LLaDA's
+    confidence_eos_eot_inf.
     """
 
     temperature: float = 0.0
@@ -83,13 +86,14 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopLogProbs:
-    """Ask for the k likeliest tokens per position, likeliest first, then for the tokens `ids`, then
-    for the position's own target. targets: int64 [M], or None.
+    """Ask for the k likeliest tokens per position, likeliest first, then for the tokens
+    `ids`, then for the position's own target. targets: int64 [M], or None.
 
-    The Reading holds token_ids and logprobs of softmax(logits), both [M, min(k, V) + len(ids) + 1],
-    one less without targets; a token may stand there twice. with_entropy: its confidences are the
-    negative entropies in nats. among: sets of tokens, one for each position: the
-    Reading's masses are the log-probabilities of all tokens of a set together.
+    The Reading holds token_ids and logprobs of softmax(logits), both [M, min(k, V) +
+    len(ids) + 1], one less without targets; a token may stand there twice. with_entropy:
+    its confidences are the negative entropies in nats. among: sets of tokens, one for
+    each position: the Reading's masses are the log-probabilities of all tokens of a set
+    together.
     """
 
     k: int

@@ -11,9 +11,11 @@ from dise_core.plans.reading import CacheHint, Guidance, Read
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """One sequence to run through the model, and the indices of the Reads that it answers.
+    """One sequence to run through the model, and the indices of the Reads that it
+    answers.
 
-    context_ids, cache_salt: see Read. num_shadows: the mask tokens that run beside the text.
+    context_ids, cache_salt: see Read. num_shadows: the mask tokens that run beside the
+    text.
     """
 
     token_ids: Ids

@@ -37,12 +37,13 @@ GivenSettings = Mapping[str, object] | None
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """What is installed, by name. An unknown name raises UnknownNameError, which lists the known
-    ones; no name has a default.
+    """What is installed, by name. An unknown name raises UnknownNameError, which lists
+    the known ones; no name has a default.
 
-    entries: of each kind, by its plural, which is an attribute too, as in `catalog.scorers`; a kind
-    that is left out has none. problems: of the broken plugins, which stop nobody but who asks for a
-    name that may be theirs: an unknown one, or one that another plugin has too, a PluginError.
+    entries: of each kind, by its plural, which is an attribute too, as in
+    `catalog.scorers`; a kind that is left out has none. problems: of the broken plugins,
+    which stop nobody but who asks for a name that may be theirs: an unknown one, or one
+    that another plugin has too, a PluginError.
     """
 
     entries: Mapping[str, Entries]
@@ -103,9 +104,10 @@ class Catalog:
         return {*EngineConfig.model_fields}.union(*fields)
 
     def load_model(self, model: str, config: EngineConfig) -> MaskPredictor:
-        """Return the model of that name, folder or hub id, loaded by config.adapter, or for None by
-        the adapter that claims it: of other distributions first. Raises InputError if none or
-        several do, and for an engine or an option that there is not; ModelError if loading fails.
+        """Return the model of that name, folder or hub id, loaded by config.adapter, or
+        for None by the adapter that claims it: of other distributions first. Raises
+        InputError if none or several do, and for an engine or an option that there is
+        not; ModelError if loading fails.
         """
         self.check_engine(config)
         name = ModelName.of(model)
@@ -174,8 +176,8 @@ class Catalog:
 
 
 def catalog_of(info: ValidationInfo) -> Catalog:
-    """Return the catalog that makes a strategy, for the validator of one whose settings name other
-    strategies. Raises InputError where its class was called instead.
+    """Return the catalog that makes a strategy, for the validator of one whose settings
+    name other strategies. Raises InputError where its class was called instead.
     """
     if not isinstance(info.context, Catalog):
         raise InputError(

@@ -25,10 +25,12 @@ def choose(
     revision: str | None = None,
     problems: Sequence[PluginError] = (),
 ) -> Entry[type[MaskPredictor]]:
-    """Return the adapter that claims the model: one of that very name, else one of another
-    distribution, else the first built-in one. One that raises when asked does not stop the others.
-    Raises UnknownNameError, with what is known of the model, if none does; InputError if two others
-    do; PluginError if another plugin has the name too; and what `explain` raises.
+    """Return the adapter that claims the model: one of that very name, else one of
+    another distribution, else the first built-in one. One that raises when asked does not
+    stop the others.
+    Raises UnknownNameError, with what is known of the model, if none does; InputError if
+    two others do; PluginError if another plugin has the name too; and what `explain`
+    raises.
     """
     model = ModelName.of(model)
     namesakes = {name: entry for name, entry in adapters.items() if name == model}

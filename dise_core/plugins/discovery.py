@@ -46,9 +46,9 @@ def installed_plugins() -> Catalog:
 
 
 def discover(points: Iterable[EntryPoint]) -> Catalog:
-    """Return the catalog of the plugins behind the entry points. A plugin that cannot be imported,
-    has no hook, misspells one, raises in one or claims a taken name adds only a problem. Built-in
-    plugins come first, so in a clash the other one is broken.
+    """Return the catalog of the plugins behind the entry points. A plugin that cannot be
+    imported, has no hook, misspells one, raises in one or claims a taken name adds only a
+    problem. Built-in plugins come first, so in a clash the other one is broken.
     """
     additions: Additions = {hook: {} for hook in HOOKS}
     names: set[str] = set()

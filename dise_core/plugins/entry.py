@@ -12,15 +12,16 @@ OWN_DISTRIBUTION = "dise"
 """The distribution whose plugins are built in."""
 
 LEAVING = (KeyboardInterrupt, GeneratorExit)
-"""What passes through a plugin. All else is its failure, a BaseException of its own too, such as a
-panic of a module in Rust, and a SystemExit, which would end the command for one broken plugin.
+"""What passes through a plugin. All else is its failure, a BaseException of its own too,
+such as a panic of a module in Rust, and a SystemExit, which would end the command for one
+broken plugin.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[V]):
-    """A registered value, or its "module:name". clash: what to say of another plugin that claims
-    its name too.
+    """A registered value, or its "module:name". clash: what to say of another plugin that
+    claims its name too.
     """
 
     value: V | str

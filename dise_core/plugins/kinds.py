@@ -20,9 +20,9 @@ C = TypeVar("C")
 
 @dataclass(frozen=True)
 class Kind(Generic[C]):
-    """One kind, whose hook returns a mapping from names to values. option: the option that takes
-    its names. base: the base of the values, which are classes; object for any values, or for the
-    "module:name" of each, which is imported when it is asked for.
+    """One kind, whose hook returns a mapping from names to values. option: the option
+    that takes its names. base: the base of the values, which are classes; object for any
+    values, or for the "module:name" of each, which is imported when it is asked for.
     """
 
     option: str

@@ -18,8 +18,8 @@ from dise_core.sequence import TokenSequence
 
 @dataclass
 class Account:
-    """A score and all that is known of how it came about. bound: what scored it. response: the
-    text before its end was added. tokenizer: of the text.
+    """A score and all that is known of how it came about. bound: what scored it.
+    response: the text before its end was added. tokenizer: of the text.
     """
 
     transcript: Transcript
@@ -65,8 +65,8 @@ class Account:
                 return "the whole distribution"
 
     def _is_own(self, read: Read, targets: Ids) -> bool:
-        """Return whether a Read asks for tokens of the text where they stand. It may hold masks,
-        and more or fewer tokens at the end.
+        """Return whether a Read asks for tokens of the text where they stand. It may hold
+        masks, and more or fewer tokens at the end.
         """
         length = min(len(read.token_ids), len(self.text))
         ids, own_ids = read.token_ids[:length], self.text.ids[:length]

@@ -95,12 +95,13 @@ class Platt(CalibrationPart):
 
 
 class Threshold(CalibrationPart):
-    """The score below which an answer is marked as abstained, and the promise that it keeps: with
-    probability `confidence`, at most `max_risk` of the answers at or above it are wrong.
+    """The score below which an answer is marked as abstained, and the promise that it
+    keeps: with probability `confidence`, at most `max_risk` of the answers at or above it
+    are wrong.
 
-    num_labels: labelled answers that it was chosen on, one for each question. coverage, risk: the
-    share of these at or above it, and the share of wrong ones among them. bound: the upper bound on
-    the risk, or the p-value of LTT.
+    num_labels: labelled answers that it was chosen on, one for each question. coverage,
+    risk: the share of these at or above it, and the share of wrong ones among them.
+    bound: the upper bound on the risk, or the p-value of LTT.
     """
 
     score: float
@@ -147,9 +148,9 @@ class Fit(CalibrationPart):
 
 
 class CalibrationFile(CalibrationPart):
-    """What a calibration holds for, in a file. model, fingerprint: what it was fitted on; it is
-    refused for others. fingerprint is None where the labelled file did not say. source: what the
-    labels came from.
+    """What a calibration holds for, in a file. model, fingerprint: what it was fitted on;
+    it is refused for others. fingerprint is None where the labelled file did not say.
+    source: what the labels came from.
     """
 
     model: Text
@@ -210,11 +211,12 @@ class CalibrationFile(CalibrationPart):
 class Holding(CalibrationPart):
     """Which answers a calibration holds for: those made as the labelled ones were.
 
-    texts: whether the model wrote them or they were given to it. prompted: whether a prompt stands
-    before them. finished: whether they end, or are read as texts that go on. chat: what was asked
-    of the chat template; None for the default, which applies it where there is one. settings: of
-    SamplingParams, the values of the options that were not at their defaults, of each a list; None
-    where the labels did not say, which then holds for any.
+    texts: whether the model wrote them or they were given to it. prompted: whether a
+    prompt stands before them. finished: whether they end, or are read as texts that go
+    on. chat: what was asked of the chat template; None for the default, which applies it
+    where there is one. settings: of SamplingParams, the values of the options that were
+    not at their defaults, of each a list; None where the labels did not say, which then
+    holds for any.
     """
 
     texts: Literal["written", "given"]
@@ -257,13 +259,14 @@ RANGES = frozenset({"max_tokens", "block_length", "tokens_per_step", "temperatur
 
 
 class Calibration(CalibrationFile, Fit):
-    """A map from scores of answers to probabilities of being right, with what it holds for.
+    """A map from scores of answers to probabilities of being right, with what it holds
+    for.
 
-    judge, scorer, selector, scorer_settings: of the scores that it was fitted on. judge is None
-    where the labelled file did not say. holds_for: how the answers were made; others have no
-    probability. fields: of the values of JSON answers, by the pattern of their pointer or by their
-    type; where it was fitted on these, map and threshold are None, and figures those of one map for
-    all.
+    judge, scorer, selector, scorer_settings: of the scores that it was fitted on. judge
+    is None where the labelled file did not say. holds_for: how the answers were made;
+    others have no probability. fields: of the values of JSON answers, by the pattern of
+    their pointer or by their type; where it was fitted on these, map and threshold are
+    None, and figures those of one map for all.
     """
 
     version: Literal[2] = 2

@@ -27,8 +27,8 @@ def explain(
     response: TokenSequence,
     tokenizer: Tokenizer,
 ) -> Explanation:
-    """Return the explanation of a score. transcripts: of its evaluation. response: the text before
-    its end was added. tokenizer: of the model that writes.
+    """Return the explanation of a score. transcripts: of its evaluation. response: the
+    text before its end was added. tokenizer: of the model that writes.
     """
     about = sentence(inspect.getdoc(bound.scorer) or "")
     if not transcripts:

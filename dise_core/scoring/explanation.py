@@ -10,11 +10,12 @@ OWN = "the text's tokens"
 
 @dataclass(frozen=True, slots=True)
 class ExplainedRead:
-    """One Read of a scorer and its answer. `batch`: from 1, Reads of one batch were asked together.
-    `model`: "target" or "judge". `num_tokens`: of the text that was read; `masked`: the positions
-    of its masks. `asks`: for what at its `positions`. `logprobs`: the answer, in nats, one for each
-    position; empty for a Read of whole distributions. `num_known`: how many of them were known from
-    the passes that wrote the text; the others were computed now.
+    """One Read of a scorer and its answer. `batch`: from 1, Reads of one batch were asked
+    together. `model`: "target" or "judge". `num_tokens`: of the text that was read;
+    `masked`: the positions of its masks. `asks`: for what at its `positions`. `logprobs`:
+    the answer, in nats, one for each position; empty for a Read of whole distributions.
+    `num_known`: how many of them were known from the passes that wrote the text; the
+    others were computed now.
     """
 
     batch: int
@@ -31,11 +32,11 @@ class ExplainedRead:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedToken:
-    """One token of a scored text. `text`: what it adds to the text, or the name of a special token.
-    `logprob`: what the model answered about it, in nats, the mean where several of the `reads`,
-    which count from 1, asked; None where none did. `written`, `step`: its log-probability when it
-    was written, and the denoising step; None for a given token. `counts`: whether the score is
-    about it; `why`, or why not.
+    """One token of a scored text. `text`: what it adds to the text, or the name of a
+    special token. `logprob`: what the model answered about it, in nats, the mean where
+    several of the `reads`, which count from 1, asked; None where none did. `written`,
+    `step`: its log-probability when it was written, and the denoising step; None for a
+    given token. `counts`: whether the score is about it; `why`, or why not.
     """
 
     position: int
@@ -51,9 +52,10 @@ class ExplainedToken:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a score was made of. `formula`: how the value follows from the tokens, or what is known
-    of that; `about`: what the scorer says of itself; `notes`: sentences on the text, its writing
-    and its constraint; `tokens`: those that were read, counted, or in the response, in order.
+    """What a score was made of. `formula`: how the value follows from the tokens, or what
+    is known of that; `about`: what the scorer says of itself; `notes`: sentences on the
+    text, its writing and its constraint; `tokens`: those that were read, counted, or in
+    the response, in order.
     """
 
     formula: str

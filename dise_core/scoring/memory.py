@@ -21,22 +21,24 @@ class Memory:
     """Whether `known` may know anything."""
 
     is_among_allowed = False
-    """Whether it knows log-probabilities among the tokens that a constraint allows, and no others.
+    """Whether it knows log-probabilities among the tokens that a constraint allows, and
+    no others.
     """
 
     def begin(self, context: Ids, most: int) -> None:
-        """Start to fill the masks of a text that may grow to `most` tokens. context: what precedes
-        them, int64 [C], for keys and values to be reused; empty where none are.
+        """Start to fill the masks of a text that may grow to `most` tokens. context: what
+        precedes them, int64 [C], for keys and values to be reused; empty where none are.
         """
 
     def hint(self, text: Ids, block: Ids, is_first: bool) -> CacheHint | None:
-        """Return the hint for a Read of the text, int64 [N], that is made next; None without a
-        cache. block: the positions to be filled, int64 [M]; is_first: whether it is a first step.
+        """Return the hint for a Read of the text, int64 [N], that is made next; None
+        without a cache. block: the positions to be filled, int64 [M]; is_first: whether
+        it is a first step.
         """
 
     def known(self, text: Ids) -> LogProbs | None:
-        """Return the log-probability of regenerating each token of a text, int64 [N], as far as it
-        is known: float32 [N], NaN where it is not; None where it never is.
+        """Return the log-probability of regenerating each token of a text, int64 [N], as
+        far as it is known: float32 [N], NaN where it is not; None where it never is.
         """
 
     def note(self, read: Read, reading: Reading) -> None:
@@ -44,8 +46,8 @@ class Memory:
 
 
 def asks_own_tokens(read: Read, is_among: bool = False) -> bool:
-    """Return whether the Read asks the model itself for a text's own tokens; is_among: among the
-    tokens that a constraint allows.
+    """Return whether the Read asks the model itself for a text's own tokens; is_among:
+    among the tokens that a constraint allows.
     """
     return (
         isinstance(read.readout, TokenLogProbs)

@@ -18,8 +18,9 @@ T = TypeVar("T")
 
 
 def among_allowed(plan: Plan[T], text: TokenSequence) -> Plan[T]:
-    """Return the plan with its Reads of the text's own tokens answered among the tokens that may
-    stand in their places, where they ask the model itself. All other Reads are yielded unchanged.
+    """Return the plan with its Reads of the text's own tokens answered among the tokens
+    that may stand in their places, where they ask the model itself. All other Reads are
+    yielded unchanged.
     """
     if text.rule is None or not text.rule.is_told:
         return (yield from plan)

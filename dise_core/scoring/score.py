@@ -18,8 +18,8 @@ Under = Literal["among allowed tokens", "forced tokens left out"]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a log-likelihood lies between, in nats. A bound with a standard error is an estimate,
-    and holds in expectation alone.
+    """What a log-likelihood lies between, in nats. A bound with a standard error is an
+    estimate, and holds in expectation alone.
     """
 
     lower: float
@@ -38,16 +38,19 @@ class Summand(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Score:
-    """How sure the model is of a text: `value`, higher is surer, in nats per token by default.
+    """How sure the model is of a text: `value`, higher is surer, in nats per token by
+    default.
 
-    positions: int64 [num_positions], the scored positions; without any the value is -inf, which
+    positions: int64 [num_positions], the scored positions; without any the value is -inf,
+    which
     ranks last. standard_error: None for a deterministic scorer. log_likelihood: log p(response |
-    prompt) in nats, from a scorer that estimates it. perplexity: exp(-log_likelihood / n) over the
-    scorer's own n tokens. is_mean: whether the value is known to be a mean of log-probabilities.
+    prompt) in nats, from a scorer that estimates it. perplexity: exp(-log_likelihood / n)
+    over the scorer's own n tokens. is_mean: whether the value is known to be a mean of
+    log-probabilities.
     bounds: of the log-likelihood, from a scorer that has some. under: of an answer that a
-    constraint wrote, whether log-probabilities are told among the tokens that it allows, or the
-    tokens that it forced are left out. summands: of a weighted sum of other values, for whoever
-    asks why it is what it is.
+    constraint wrote, whether log-probabilities are told among the tokens that it allows,
+    or the tokens that it forced are left out. summands: of a weighted sum of other
+    values, for whoever asks why it is what it is.
     """
 
     value: float
@@ -119,8 +122,8 @@ class TokenReport:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Transcript:
-    """What a scorer read and was answered about one text, batch by batch, and the score that it
-    made of that. text: as the scorer got it.
+    """What a scorer read and was answered about one text, batch by batch, and the score
+    that it made of that. text: as the scorer got it.
     """
 
     text: TokenSequence
@@ -130,8 +133,8 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
-    """A text's score and, if asked for, the report on its response's tokens, and what the scorer
-    was answered: one transcript, or none where nothing was there to be scored.
+    """A text's score and, if asked for, the report on its response's tokens, and what the
+    scorer was answered: one transcript, or none where nothing was there to be scored.
     """
 
     score: Score

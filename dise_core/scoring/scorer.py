@@ -40,27 +40,28 @@ class Scorer(Strategy):
     """The name of the selector that it uses where the user names none."""
 
     asks: ClassVar[Literal["target", "judge"]] = "target"
-    """Which model it reads: "target", the diffusion model, or "judge", the auto-regressive judge.
-    A scorer that asks the judge gets the text in the judge's tokens and a selector of the whole
-    response."""
+    """Which model it reads: "target", the diffusion model, or "judge", the
+    auto-regressive judge. A scorer that asks the judge gets the text in the judge's
+    tokens and a selector of the whole response."""
 
     reads_end: ClassVar[bool] = True
-    """Whether a response given as text is scored with the end token that follows it, as one that
-    the model wrote; False for a likelihood of the response alone."""
+    """Whether a response given as text is scored with the end token that follows it, as
+    one that the model wrote; False for a likelihood of the response alone."""
 
     needs_writing: ClassVar[bool] = False
-    """Whether it reads how the text was written, `sequence.own_writing()`: a given text has no such
-    record and is refused before a pass."""
+    """Whether it reads how the text was written, `sequence.own_writing()`: a given text
+    has no such record and is refused before a pass."""
 
     is_among_allowed: ClassVar[bool] = True
-    """Whether, under a constraint, it wants log-probabilities among the tokens that may stand in
-    each place: the Reads of TokenLogProbs of the text's own tokens, which it yields as ever, are
-    then answered so. False for a likelihood, and where its parts decide."""
+    """Whether, under a constraint, it wants log-probabilities among the tokens that may
+    stand in each place: the Reads of TokenLogProbs of the text's own tokens, which it
+    yields as ever, are then answered so. False for a likelihood, and where its parts
+    decide."""
 
     @property
     def recorded(self) -> tuple[Confidence, ...]:
-        """The kinds of confidence that it reads of the writing, besides tokens, log-probabilities
-        and steps. Each costs a readout a step, and no pass.
+        """The kinds of confidence that it reads of the writing, besides tokens,
+        log-probabilities and steps. Each costs a readout a step, and no pass.
         """
         return ()
 

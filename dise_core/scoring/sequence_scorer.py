@@ -23,11 +23,12 @@ from dise_core.sequence import TokenSequence
 
 @dataclass(frozen=True, slots=True)
 class SequenceScorer:
-    """Scores texts with one scorer and one selector. `top_logprobs`: how many likely tokens to
-    report per position; None makes no report. `translation`: how the judge reads the texts. `name`:
-    the scorer's in error messages. `memory`: what is known of the response from writing it.
-    `end_id`: the end token that follows a text, read with it and never selected; None for texts
-    that are whole or go on. `explains`: whether evaluations have a transcript.
+    """Scores texts with one scorer and one selector. `top_logprobs`: how many likely
+    tokens to report per position; None makes no report. `translation`: how the judge
+    reads the texts. `name`: the scorer's in error messages. `memory`: what is known of
+    the response from writing it. `end_id`: the end token that follows a text, read with
+    it and never selected; None for texts that are whole or go on. `explains`: whether
+    evaluations have a transcript.
     """
 
     scorer: Scorer
@@ -40,9 +41,10 @@ class SequenceScorer:
     explains: bool = False
 
     def score(self, sequence: TokenSequence) -> Plan[Score]:
-        """Return a plan of the score of a finished text. A judge scores the whole response in its
-        own tokens, and the positions are the response's. Raises InputError for another selector
-        then, without a judge, and for a given text if the scorer reads how it was written.
+        """Return a plan of the score of a finished text. A judge scores the whole
+        response in its own tokens, and the positions are the response's. Raises
+        InputError for another selector then, without a judge, and for a given text if the
+        scorer reads how it was written.
         """
         return (yield from remembering(self._score(sequence), self.memory))
 
@@ -108,8 +110,9 @@ class SequenceScorer:
         return text
 
     def evaluate(self, sequence: TokenSequence) -> Plan[Evaluation]:
-        """Return a plan of the score and, unless top_logprobs is None, of the report on all tokens.
-        It shares the scorer's row, or costs a pass. Raises what `score` raises.
+        """Return a plan of the score and, unless top_logprobs is None, of the report on
+        all tokens. It shares the scorer's row, or costs a pass. Raises what `score`
+        raises.
         """
         transcripts: list[Transcript] | None = [] if self.explains else None
         plans: list[Plan[Any]] = [self._score(sequence, transcripts)]
@@ -157,8 +160,9 @@ class Before(Selector):
 def regenerate(
     sequence: TokenSequence, top_logprobs: int = 0, ids: Ids | None = None
 ) -> Plan[TokenReport]:
-    """Return a plan of the log-probability of regenerating each response token given the whole
-    text, under a constraint among those that may stand there, with the likeliest tokens of all.
+    """Return a plan of the log-probability of regenerating each response token given the
+    whole text, under a constraint among those that may stand there, with the likeliest
+    tokens of all.
     ids: the text and what follows it, int64 [>= N].
     """
     ids = sequence.ids if ids is None else ids

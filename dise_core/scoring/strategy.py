@@ -7,13 +7,15 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Strategy(BaseModel, ABC):
-    """Base of all strategies: frozen, its fields are its settings, unknown settings are refused.
+    """Base of all strategies: frozen, its fields are its settings, unknown settings are
+    refused.
 
     The text below a field is its description where settings are listed.
     """
 
     suits: ClassVar[str] = ""
-    """For what it is recommended, and the figure that is the reason, as `dise plugins` shows it.
-    Where some of a plugin's strategies of a kind say so, its others are listed as for research."""
+    """For what it is recommended, and the figure that is the reason, as `dise plugins`
+    shows it. Where some of a plugin's strategies of a kind say so, its others are listed
+    as for research."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)

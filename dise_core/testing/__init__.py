@@ -1,5 +1,5 @@
-"""For plugin authors: a conformance check for each interface, and a small numpy model to try a
-strategy on.
+"""For plugin authors: a conformance check for each interface, and a small numpy model to
+try a strategy on.
 
     from dise_core.testing import check_scorer
 

@@ -48,11 +48,11 @@ def check_selector(selector: Selector) -> None:
 def check_scorer(
     scorer: Scorer, predictor: MaskPredictor | None = None, tolerance: float = 0.0
 ) -> None:
-    """Check that the scorer gives a text the same score alone, again and beside other texts, and
-    -inf if and only if no position is scored.
+    """Check that the scorer gives a text the same score alone, again and beside other
+    texts, and -inf if and only if no position is scored.
 
-    predictor: the model that answers; None: toy models. tolerance: how far scores of one text may
-    differ, in nats.
+    predictor: the model that answers; None: toy models. tolerance: how far scores of one
+    text may differ, in nats.
     """
     read: Callable[[Sequence[Read]], Sequence[Reading]] = (
         _read_both if predictor is None else predictor.read
@@ -80,8 +80,9 @@ def check_scorer(
 def check_length_controller(
     controller: LengthController, predictor: MaskPredictor | None = None, tolerance: float = 0.0
 ) -> None:
-    """Check that the controller keeps the prompt, leaves no mask, stays within the model's limit,
-    repeats itself, and evaluates the text that it returns. The others: as in check_scorer.
+    """Check that the controller keeps the prompt, leaves no mask, stays within the
+    model's limit, repeats itself, and evaluates the text that it returns. The others: as
+    in check_scorer.
     """
     prompt = np.array([3, 1, 4])
     for num_tokens, limit in ((1, 12), (6, 12), (9, 40)):
@@ -109,9 +110,10 @@ def check_constraint(constraint: Constraint) -> None:
 def check_reviser(
     reviser: Reviser, predictor: MaskPredictor | None = None, tolerance: float = 0.0
 ) -> None:
-    """Check that the reviser returns a text that fits, tells of each change, evaluates the text
-    that it returns, leaves the one that it was given as it was, and repeats itself. The others: as
-    in check_scorer; toy models are of full and of block-causal attention.
+    """Check that the reviser returns a text that fits, tells of each change, evaluates
+    the text that it returns, leaves the one that it was given as it was, and repeats
+    itself. The others: as in check_scorer; toy models are of full and of block-causal
+    attention.
     """
     toys = [ToyPredictor(), ToyPredictor(attention=BlockCausal(4))]
     for model in toys if predictor is None else [predictor]:
@@ -140,8 +142,9 @@ def _check_revised(
 
 @kept()
 def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
-    """Check that the policy chooses distinct indices, within the quota if it uses one, that it
-    edits none but the drafts that it gets, and that denoising with it fills every mask.
+    """Check that the policy chooses distinct indices, within the quota if it uses one,
+    that it edits none but the drafts that it gets, and that denoising with it fills every
+    mask.
     """
     random = np.random.default_rng(0)
     for num_masked, quota in [(n, quota) for n in (1, 2, 7) for quota in range(1, n + 1)]:

@@ -20,8 +20,8 @@ STRANGE_NAMES = (
 
 
 def check_mask_predictor(predictor: MaskPredictor, tolerance: float = 1e-4) -> None:
-    """Check that the predictor's readouts agree with each other, are the same alone as in a batch
-    of texts of different lengths, and heed a context if it reads two streams.
+    """Check that the predictor's readouts agree with each other, are the same alone as in
+    a batch of texts of different lengths, and heed a context if it reads two streams.
 
     tolerance: how far log-probabilities of one text may differ, in nats.
     """
@@ -70,9 +70,10 @@ def _check_two_streams(
 def check_claims(
     adapter: type[MaskPredictor], claimed: Sequence[str], not_claimed: Sequence[str] = ()
 ) -> None:
-    """Check that the adapter claims its own models, and returns False for others without raising:
-    not_claimed, nonsense names, a hub id, paths that do not exist, and folders with an empty,
-    broken or unknown config.json. Set HF_HUB_OFFLINE=1 to keep tests off the network.
+    """Check that the adapter claims its own models, and returns False for others without
+    raising: not_claimed, nonsense names, a hub id, paths that do not exist, and folders
+    with an empty, broken or unknown config.json. Set HF_HUB_OFFLINE=1 to keep tests off
+    the network.
     """
     for model in claimed:
         expect(_claim(adapter, model), f"claims({model!r}) must be True: the model is its own")

@@ -61,8 +61,9 @@ def expect_repeated(
     tolerance: float,
     promise: str,
 ) -> None:
-    """Raise AssertionError unless SCORER evaluates the text so and the trace counts `nfe` passes at
-    most; with the promise unless the plan of the same request writes the same text again.
+    """Raise AssertionError unless SCORER evaluates the text so and the trace counts `nfe`
+    passes at most; with the promise unless the plan of the same request writes the same
+    text again.
     """
     evaluation = drive(SCORER.evaluate(generation.sequence), predictor.read)
     values = evaluation.score.value, generation.evaluation.score.value

@@ -65,7 +65,8 @@ class LetterTokenizer(Tokenizer):
 
 
 class ToyPredictor(MaskPredictor):
-    """A mask predictor whose logits come from a fixed random network with one attention layer.
+    """A mask predictor whose logits come from a fixed random network with one attention
+    layer.
 
     `batches` records the token ids of each Read of each call.
     """

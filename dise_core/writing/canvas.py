@@ -27,15 +27,16 @@ class CanvasToken(NamedTuple):
 class CanvasUpdate:
     """What one denoising step changed in the canvas of a response.
 
-    index: which of the request's samples. committed: the tokens that are new since the last update;
-    those of the last step come with the answer. A token that is part of a character comes again
-    when another part is committed. num_tokens: the canvas's length. text: all text before the first
-    mask. settled: the part of `text` that no later step changes: all of it, "" where the length
-    controller or a reviser may rewrite the canvas, the finished blocks where the policy edits.
-    is_fresh: forget the tokens committed before. scored: positions in the response, with the
-    log-probabilities of regenerating their tokens, of blocks finished since the last update, or on
-    a fresh canvas of all. logprobs: the log-probability that each of the `committed` had when it
-    was written, None where that is not known.
+    index: which of the request's samples. committed: the tokens that are new since the
+    last update; those of the last step come with the answer. A token that is part of a
+    character comes again when another part is committed. num_tokens: the canvas's length.
+    text: all text before the first mask. settled: the part of `text` that no later step
+    changes: all of it, "" where the length controller or a reviser may rewrite the
+    canvas, the finished blocks where the policy edits.
+    is_fresh: forget the tokens committed before. scored: positions in the response, with
+    the log-probabilities of regenerating their tokens, of blocks finished since the last
+    update, or on a fresh canvas of all. logprobs: the log-probability that each of the
+    `committed` had when it was written, None where that is not known.
     """
 
     index: int

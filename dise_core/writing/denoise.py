@@ -69,10 +69,11 @@ class Denoiser(Sampler):
     def rewrite(
         self, text: TokenSequence, positions: Ids, first_step: int = 0
     ) -> Plan[TokenSequence]:
-        """Return a plan of a finished text whose response tokens at the positions, int64 [M], are
-        written again, one a step in the policy's order: over the whole response, or under
-        block-causal attention block by block, each against the finished ones before it, and cut
-        behind the new first end token if nothing follows one. The others: see `denoise`.
+        """Return a plan of a finished text whose response tokens at the positions, int64
+        [M], are written again, one a step in the policy's order: over the whole response,
+        or under block-causal attention block by block, each against the finished ones
+        before it, and cut behind the new first end token if nothing follows one. The
+        others: see `denoise`.
         """
         once = dict.fromkeys(("steps", "eps", "early_exit"))
         update = {"block_length": max(len(text.response), 1), "tokens_per_step": 1, **once}
@@ -97,16 +98,17 @@ class Denoiser(Sampler):
         until_end: bool = False,
         witness: Ids | None = None,
     ) -> Plan[TokenSequence]:
-        """Return a plan of a text [N] with every mask from `start` on filled. Tokens that it
-        keeps stay as the canvas's own Writing has them.
+        """Return a plan of a text [N] with every mask from `start` on filled. Tokens that
+        it keeps stay as the canvas's own Writing has them.
 
-        until_end: stop at the first block that holds an end token, and cut the text behind its
-        first one. Under block-causal attention each block is written as if the text ended with it,
-        the last one as ModelInfo.last_block says. Blocks count from `start`, or there from position
-        0. `steps` are spread over the blocks that hold a mask; None commits `rate` tokens per step.
-        Steps count from `first_step` and key the sampling noise, so another pass over the same
-        response must start at one not yet used. witness: a text, int64 [N], that meets the
-        constraint where there is one, and keeps what the canvas keeps.
+        until_end: stop at the first block that holds an end token, and cut the text
+        behind its first one. Under block-causal attention each block is written as if the
+        text ended with it, the last one as ModelInfo.last_block says. Blocks count from
+        `start`, or there from position 0. `steps` are spread over the blocks that hold a
+        mask; None commits `rate` tokens per step. Steps count from `first_step` and key
+        the sampling noise, so another pass over the same response must start at one not
+        yet used. witness: a text, int64 [N], that meets the constraint where there is
+        one, and keeps what the canvas keeps.
 
         Raises PlanError for a policy that commits nothing for too long.
         """

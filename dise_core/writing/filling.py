@@ -22,9 +22,11 @@ from dise_core.writing.schedule import Commit, Schedule
 
 @dataclass(slots=True, eq=False)
 class Draft:
-    """A text whose response is being written, block by block. stop: where the response ends.
-    blocks: those that are left, each with its span, its masks and its number of steps, None for the
-    sampler's rate. step: the next one. until_end: whether the block with the answer's end is last.
+    """A text whose response is being written, block by block. stop: where the response
+    ends.
+    blocks: those that are left, each with its span, its masks and its number of steps,
+    None for the sampler's rate. step: the next one. until_end: whether the block with the
+    answer's end is last.
     """
 
     sampler: Sampler
@@ -67,9 +69,10 @@ class Draft:
 
 @dataclass(slots=True, eq=False)
 class Filling:
-    """One block of a text that is filled in place. span: its half-open range, which may begin in
-    the prompt. masks: int64 [M], the positions of its masks. valid: how it is filled under a
-    constraint. Under block-causal attention the text that is read ends with the block.
+    """One block of a text that is filled in place. span: its half-open range, which may
+    begin in the prompt. masks: int64 [M], the positions of its masks. valid: how it is
+    filled under a constraint. Under block-causal attention the text that is read ends
+    with the block.
     """
 
     text: Draft
@@ -104,7 +107,8 @@ class Filling:
         """Return a plan of a step over masked positions; whether the text changed."""
         sampler, positions = self.text.sampler, masked
         noise = sampler.noise.at_step(step)
-        # Early exit judges all that is still masked, so a block's first step reads past it.
+        # Early exit judges all that is still masked, so a block's first step reads past
+        # it.
         looks_ahead = is_first and sampler.params.early_exit is not None
         if sampler.policy.edits:
             positions = self.masks
@@ -155,8 +159,9 @@ class Filling:
         return len(is_other) > 0
 
     def _read(self, noise: Noise, positions: Ids, is_first: bool, is_whole: bool) -> Plan[Reading]:
-        """Return a plan of a step's candidates; under block-causal attention the pass tells unknown
-        log-probabilities of final tokens too: of the blocks before, of this one if it is whole.
+        """Return a plan of a step's candidates; under block-causal attention the pass
+        tells unknown log-probabilities of final tokens too: of the blocks before, of this
+        one if it is whole.
         """
         sampler, memory, span = self.text.sampler, self.text.sampler.memory, self.span
         text = self.text.ids[: span[1]] if sampler.is_block_causal else self.text.ids

@@ -20,10 +20,11 @@ class LengthStep:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Generation:
-    """What a length controller returns: the chosen text, its evaluation, and its iterations.
+    """What a length controller returns: the chosen text, its evaluation, and its
+    iterations.
 
-    `finish_reason` None means "stop" if the text holds an end token or meets a constraint, else
-    "length".
+    `finish_reason` None means "stop" if the text holds an end token or meets a
+    constraint, else "length".
     """
 
     sequence: TokenSequence

@@ -15,8 +15,8 @@ class LengthController(Strategy):
     """Decides the length of the response, and denoises it."""
 
     fills_gaps: ClassVar[bool] = False
-    """Whether it also writes a response that `denoiser.suffix` follows, as `denoiser.write` does;
-    one that looks for the answer's end does not."""
+    """Whether it also writes a response that `denoiser.suffix` follows, as
+    `denoiser.write` does; one that looks for the answer's end does not."""
 
     def longest(self, max_tokens: int) -> int:
         """Return the most tokens that a response of max_tokens may grow to."""
@@ -24,8 +24,9 @@ class LengthController(Strategy):
 
     @abstractmethod
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
-        """Return a plan of the finished response to prompt, int64 [P], and its evaluation.
+        """Return a plan of the finished response to prompt, int64 [P], and its
+        evaluation.
 
-        `denoiser.max_tokens` is the base length. Raises InputError before its first read if the
-        settings do not fit the request.
+        `denoiser.max_tokens` is the base length. Raises InputError before its first read
+        if the settings do not fit the request.
         """

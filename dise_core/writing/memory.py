@@ -27,9 +27,10 @@ def memory_of(info: ModelInfo, params: SamplingParams, is_among_allowed: bool = 
 class StepCache(Memory):
     """The cache hints of the steps that write one response under full attention.
 
-    A block's first step computes the whole text; each later step computes everything from the
-    block's start on ("prefix") or the block alone ("dual"). The context before a tail is computed
-    once, while all of the tail is masked, and reused for later ones. Source: Fast-dLLM.
+    A block's first step computes the whole text; each later step computes everything from
+    the block's start on ("prefix") or the block alone ("dual"). The context before a tail
+    is computed once, while all of the tail is masked, and reused for later ones. Source:
+    Fast-dLLM.
     """
 
     def __init__(self, cache: Literal["prefix", "dual"]) -> None:
@@ -57,9 +58,9 @@ class StepCache(Memory):
 
 
 class FinishedBlocks(Memory):
-    """The finished blocks of one response under block-causal attention: their keys and values, and
-    their tokens' log-probabilities, computed once, in one pass. A block counts as known as long as
-    the text up to its end is what it was then.
+    """The finished blocks of one response under block-causal attention: their keys and
+    values, and their tokens' log-probabilities, computed once, in one pass. A block
+    counts as known as long as the text up to its end is what it was then.
     """
 
     knows_tokens = True
@@ -100,8 +101,9 @@ class FinishedBlocks(Memory):
         return values[: len(text)]
 
     def note(self, read: Read, reading: Reading) -> None:
-        """Keep the answers to a text's own tokens in its finished blocks, and which text is cached.
-        Approximate answers, and last blocks read without what completes them, are ignored.
+        """Keep the answers to a text's own tokens in its finished blocks, and which text
+        is cached. Approximate answers, and last blocks read without what completes them,
+        are ignored.
         """
         if read.cache is not None:
             self._cached = read.token_ids.copy()

@@ -15,10 +15,11 @@ from dise_core.scoring.strategy import Strategy
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drafts:
-    """The committed tokens of a block that is not finished, and what the model would write instead.
+    """The committed tokens of a block that is not finished, and what the model would
+    write instead.
 
-    positions, token_ids: int64 [E], what stands where. candidates: int64 [E]; confidences: float64
-    [E], those of the candidates.
+    positions, token_ids: int64 [E], what stands where. candidates: int64 [E];
+    confidences: float64 [E], those of the candidates.
     """
 
     positions: Ids
@@ -29,12 +30,15 @@ class Drafts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnmaskingStep:
-    """What a policy decides by: the block's masked positions and the candidates' confidences.
+    """What a policy decides by: the block's masked positions and the candidates'
+    confidences.
 
-    positions: int64 [M], ascending. confidences: float64 [M], of the kind `policy.confidence`.
-    quota: how many tokens the schedule commits in this step, 1..M; it may be 0 for a policy that
-    does not use it. share: the share of M that the schedule commits, in (0, 1]. block_start: the
-    position where the block begins, which may be the prompt's. drafts: for a policy that edits.
+    positions: int64 [M], ascending. confidences: float64 [M], of the kind
+    `policy.confidence`.
+    quota: how many tokens the schedule commits in this step, 1..M; it may be 0 for a
+    policy that does not use it. share: the share of M that the schedule commits, in (0,
+    1]. block_start: the position where the block begins, which may be the prompt's.
+    drafts: for a policy that edits.
     """
 
     positions: Ids
@@ -60,16 +64,17 @@ class UnmaskingPolicy(Strategy):
     """Whether it commits the schedule's quota; False if it decides how many."""
 
     default_tokens_per_step: ClassVar[int | None] = None
-    """The schedule's tokens_per_step where the request sets neither that nor steps; None: the
-    option's own default."""
+    """The schedule's tokens_per_step where the request sets neither that nor steps; None:
+    the option's own default."""
 
     edits: ClassVar[bool] = False
-    """Whether it may replace committed tokens of the block that is being denoised. A stream then
-    sends a block's text when the block is finished."""
+    """Whether it may replace committed tokens of the block that is being denoised. A
+    stream then sends a block's text when the block is finished."""
 
     def rate_of(self, params: SamplingParams) -> int:
-        """Return the tokens to commit per step where `denoise` gets no `steps`: ceil(max_tokens /
-        steps) of the request, else its tokens_per_step, else the policy's own.
+        """Return the tokens to commit per step where `denoise` gets no `steps`:
+        ceil(max_tokens / steps) of the request, else its tokens_per_step, else the
+        policy's own.
         """
         if params.steps is not None:
             return -(-params.max_tokens // params.steps)
@@ -92,7 +97,8 @@ class UnmaskingPolicy(Strategy):
         """Return distinct indices into step.positions, int64; 1 to a used quota."""
 
     def edit(self, step: UnmaskingStep) -> Ids:  # noqa: ARG002
-        """Return distinct indices into step.drafts whose candidates replace what stands there,
-        int64. Asked, after `choose`, of a policy that edits; also where no mask is left.
+        """Return distinct indices into step.drafts whose candidates replace what stands
+        there, int64. Asked, after `choose`, of a policy that edits; also where no mask is
+        left.
         """
         return np.zeros(0, np.int64)

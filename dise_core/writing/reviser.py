@@ -19,11 +19,12 @@ class Reviser(Strategy):
     def revise(
         self, generation: Generation, denoiser: Denoiser, scorer: SequenceScorer
     ) -> Plan[Generation]:
-        """Return a plan of the response as it stands after the revision, with a Revision for each
-        round in `revisions`.
+        """Return a plan of the response as it stands after the revision, with a Revision
+        for each round in `revisions`.
 
-        The text keeps the prompt, holds no mask, and has no more response tokens than the given one
-        or `denoiser.max_tokens`. Where it differs, an accepted Revision tells it.
-        `generation.evaluation.tokens` reports on every token, as `scorer.evaluate` does on a new
-        text. `denoiser.rewrite` writes chosen tokens again, and its steps may count from 0.
+        The text keeps the prompt, holds no mask, and has no more response tokens than the
+        given one or `denoiser.max_tokens`. Where it differs, an accepted Revision tells
+        it. `generation.evaluation.tokens` reports on every token, as `scorer.evaluate`
+        does on a new text. `denoiser.rewrite` writes chosen tokens again, and its steps
+        may count from 0.
         """

@@ -9,8 +9,9 @@ from dise_core.sequence import TokenSequence
 
 
 class RevisedToken(NamedTuple):
-    """One token that was written again: its position in the response, counted from 0, what stood
-    there and what was written; `new` is None where the response now ends before it.
+    """One token that was written again: its position in the response, counted from 0,
+    what stood there and what was written; `new` is None where the response now ends
+    before it.
     """
 
     position: int
@@ -28,9 +29,9 @@ class RevisedToken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """One round of a reviser: the tokens that it had written again, those that came out the same
-    included, what it judged the text by, before and after, where higher is better, what the round
-    cost, and whether its text took the place of the one before.
+    """One round of a reviser: the tokens that it had written again, those that came out
+    the same included, what it judged the text by, before and after, where higher is
+    better, what the round cost, and whether its text took the place of the one before.
     """
 
     tokens: tuple[RevisedToken, ...]

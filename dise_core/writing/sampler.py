@@ -23,12 +23,12 @@ from dise_core.writing.schedule import Schedule, in_steps, in_time
 
 @dataclass(frozen=True)
 class Sampler:
-    """Asks for the tokens of one response, with the settings of one request. The mask id is never
-    written. sample: which of the request's responses it is. is_settled: see Canvas. is_revised:
-    whether a reviser may change the response. most: the tokens that the text may grow to, if it is
-    written more than once. recorded: the confidences that the text's Writing tells. suffix: what
-    follows the response, int64 [S]. memory: see `memory_of`; shared with the response's
-    scorer.
+    """Asks for the tokens of one response, with the settings of one request. The mask id
+    is never written. sample: which of the request's responses it is. is_settled: see
+    Canvas. is_revised: whether a reviser may change the response. most: the tokens that
+    the text may grow to, if it is written more than once. recorded: the confidences that
+    the text's Writing tells. suffix: what follows the response, int64 [S]. memory: see
+    `memory_of`; shared with the response's scorer.
     """
 
     info: ModelInfo
@@ -113,8 +113,9 @@ class Sampler:
         cache: CacheHint | None = None,
         is_complete: bool = False,
     ) -> Read:
-        """Return a Read of a copy of the canvas, with this request's guidance. shown: what a stream
-        sees of it, the response alone if None. Raises PlanError for positions outside the canvas.
+        """Return a Read of a copy of the canvas, with this request's guidance. shown:
+        what a stream sees of it, the response alone if None. Raises PlanError for
+        positions outside the canvas.
         """
         if shown is None:
             stop = len(canvas) - len(self.suffix)

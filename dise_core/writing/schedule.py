@@ -29,17 +29,18 @@ class Schedule:
 
 
 def in_steps(num_masked: int, num_steps: int) -> Schedule:
-    """Return the schedule that commits num_masked tokens in min(num_steps, num_masked) near-equal
-    steps, the first ones larger, and then 1 without end, since a policy may commit fewer than its
-    quota. Source: LLaDA's get_num_transfer_tokens.
+    """Return the schedule that commits num_masked tokens in min(num_steps, num_masked)
+    near-equal steps, the first ones larger, and then 1 without end, since a policy may
+    commit fewer than its quota. Source: LLaDA's get_num_transfer_tokens.
     """
     steps = min(num_steps, num_masked)
     return Schedule(chain((share(num_masked, step, steps) for step in range(steps)), repeat(1)))
 
 
 def in_time(num_steps: int, eps: float) -> Schedule:
-    """Return the schedule whose diffusion time falls evenly from 1 to eps: the step from t to s
-    commits the share 1 - s/t, the last one all. Source: Dream's diffusion_generate.
+    """Return the schedule whose diffusion time falls evenly from 1 to eps: the step from
+    t to s commits the share 1 - s/t, the last one all. Source: Dream's
+    diffusion_generate.
     """
     times = (1 + (eps - 1) * step / num_steps for step in range(num_steps))
     shares = (1 - after / before for before, after in pairwise(times))

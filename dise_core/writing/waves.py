@@ -15,8 +15,9 @@ def in_waves(
     calibration: Calibration | None,
     at_once: int,
 ) -> Plan[list[Generation]]:
-    """Return a plan of the answers that are written: all of the request's samples or, with stop_at,
-    as many as it takes until one of them is that sure. sample: returns the plan of one, by number.
+    """Return a plan of the answers that are written: all of the request's samples or,
+    with stop_at, as many as it takes until one of them is that sure. sample: returns the
+    plan of one, by number.
     at_once: the most that go on in a step.
 
     Later waves go along while they read the same texts, which costs no pass.

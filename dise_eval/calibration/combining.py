@@ -25,17 +25,17 @@ def settings(labels: Labels, parts: Sequence[Record]) -> Record:
 
 
 def better_part(parts: Sequence[Record]) -> Record | None:
-    """Return the best of the `contributions`, if it alone has a higher ROC-AUC than the combination
-    has on questions left out of its fit.
+    """Return the best of the `contributions`, if it alone has a higher ROC-AUC than the
+    combination has on questions left out of its fit.
     """
     best = max(parts, key=lambda part: float(part["auroc"]), default=None)
     return None if best is None or best["auroc"] <= best["auroc_with"] else best
 
 
 def contributions(labels: Labels, names: Sequence[str]) -> list[Record]:
-    """Return what each score carries: its weight for one standard deviation, its own ROC-AUC, and
-    that of the combination with and without it on questions left out of the fit, with the gain.
-    Estimates have 95 % intervals by bootstrap over questions.
+    """Return what each score carries: its weight for one standard deviation, its own
+    ROC-AUC, and that of the combination with and without it on questions left out of the
+    fit, with the gain. Estimates have 95 % intervals by bootstrap over questions.
     """
     count, is_right = len(names), labels.is_right
     columns = [labels.scores, *(np.delete(labels.scores, k, axis=1) for k in range(count))]

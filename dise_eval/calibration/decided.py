@@ -132,8 +132,9 @@ def _alike(first: DecidedLine, lines: Iterator[DecidedLine]) -> Iterator[Decided
 
 
 def labelled(lines: Iterable[DecidedLine]) -> list[Labelled]:
-    """Return each labelled answer. Lines of equal inputs share a number. Of questions of one name,
-    type and size two are kept, the others stand as the second: a fit asks only whether all are one.
+    """Return each labelled answer. Lines of equal inputs share a number. Of questions of
+    one name, type and size two are kept, the others stand as the second: a fit asks only
+    whether all are one.
     """
     inputs, groups = dict[bytes, int](), dict[tuple[str | None, str, int], list[AnyQuestion]]()
     answers = list[Labelled]()
@@ -159,8 +160,8 @@ def _member(question: AnyQuestion, group: list[AnyQuestion]) -> AnyQuestion:
 def _fit(
     first: DecidedLine, answers: list[Labelled], promises: Promises, source: str
 ) -> tuple[DecisionCalibration, dict[str, str], Labels]:
-    """Return the calibration, why groups have no fit, and what holds for the others' held-out
-    labels, of names if some have a fit. Raises InputError if no group has one.
+    """Return the calibration, why groups have no fit, and what holds for the others'
+    held-out labels, of names if some have a fit. Raises InputError if no group has one.
     """
     fits: dict[str, dict[str, QuestionFit]] = {"name": {}, "type": {}}
     left_out, held_out = dict[str, str](), list[Labels]()

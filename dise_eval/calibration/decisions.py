@@ -1,7 +1,8 @@
 """Fits calibrations of decisions to labelled answers.
 
 Labels hold them: scores are the model's own shares, float64 [n, K], 0 where a question
-has fewer than K options; is_right bool [n, K], true for the truth alone; questions the inputs.
+has fewer than K options; is_right bool [n, K], true for the truth alone; questions the
+inputs.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ def fitted(
     promises: Promises,
     reading: ReadingName,
 ) -> tuple[QuestionFit, Labels]:
-    """Return the fit, by the map of least Brier score on inputs left out, and the `events` there.
-    What is promised is fitted on half of the inputs, and the map on the others.
+    """Return the fit, by the map of least Brier score on inputs left out, and the
+    `events` there. What is promised is fitted on half of the inputs, and the map on the
+    others.
 
     Raises InputError for fewer labels than `min_labels`, and for what cannot be promised.
     """
@@ -102,8 +104,8 @@ def likeliest(map_: Temperature | Tails | None, labels: Labels) -> Labels:
 
 
 def events(kind: str, map_: Temperature | Tails | None, labels: Labels) -> Labels:
-    """Return the probabilities that figures are about, [n], and whether it is so: of a predicate
-    that it is yes, else that the likeliest answer is right.
+    """Return the probabilities that figures are about, [n], and whether it is so: of a
+    predicate that it is yes, else that the likeliest answer is right.
     """
     if kind != "predicate":
         return likeliest(map_, labels)
@@ -111,9 +113,9 @@ def events(kind: str, map_: Temperature | Tails | None, labels: Labels) -> Label
 
 
 def answer_sets(labels: Labels, map_: Temperature | Tails | None, coverage: float) -> Coverage:
-    """Return what split conformal prediction takes: of the scores 1 - p(truth) of n labels the
-    ceil((n + 1) coverage)-th smallest. Raises InputError where n is less. labels: one of each
-    input, unknown to the map.
+    """Return what split conformal prediction takes: of the scores 1 - p(truth) of n
+    labels the ceil((n + 1) coverage)-th smallest. Raises InputError where n is less.
+    labels: one of each input, unknown to the map.
     """
     number = len(labels)
     rank = int(np.ceil((number + 1) * coverage - 1e-9))
@@ -164,8 +166,8 @@ def temperature(labels: Labels, has_top: bool = False) -> Temperature:
 def tails(method: Method, labels: Labels, is_mirrored: bool = False) -> Tails:
     """Return the maps of each P(level >= k). Raises InputError where one does not rise.
 
-    is_mirrored: fit as many answers to the negated questions, too. Then P(Q) + P(not Q) stays 1,
-    which an intercept would break.
+    is_mirrored: fit as many answers to the negated questions, too. Then P(Q) + P(not Q)
+    stays 1, which an intercept would break.
     """
     if is_mirrored:
         mirrored = replace(labels, scores=labels.scores[:, ::-1], is_right=labels.is_right[:, ::-1])

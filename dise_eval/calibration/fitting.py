@@ -45,8 +45,8 @@ class Labels:
         return Labels(self.scores[rows], self.is_right[rows], self.questions[rows])
 
     def first(self, number: int) -> Labels:
-        """Return the first so many answers to each question. Answers to one question depend on each
-        other: a promise needs labels that do not, one for each.
+        """Return the first so many answers to each question. Answers to one question
+        depend on each other: a promise needs labels that do not, one for each.
         """
         order = np.argsort(self.questions, kind="stable")
         starts = np.unique(self.questions[order], return_index=True, return_inverse=True)[1:]
@@ -90,9 +90,9 @@ def fit_map(method: Method, labels: Labels) -> Map:
 
 
 def isotonic(labels: Labels, lowest: float | None = None) -> Isotonic:
-    """Return the isotonic regression. No probability is nearer to 0 or 1 than `lowest`, by default
-    1 / (n + 2), by the rule of succession: no number of labels shows that an answer cannot be
-    wrong.
+    """Return the isotonic regression. No probability is nearer to 0 or 1 than `lowest`,
+    by default 1 / (n + 2), by the rule of succession: no number of labels shows that an
+    answer cannot be wrong.
     """
     from sklearn.isotonic import IsotonicRegression
 
@@ -152,7 +152,8 @@ def weigher(labels: Labels) -> Fitted:
 
 
 def held_out(method: Method, labels: Labels) -> Scores:
-    """Return each answer's probability by weights and a map fitted on other questions, float64 [n].
+    """Return each answer's probability by weights and a map fitted on other questions,
+    float64 [n].
     Raises InputError if without one fold of questions all answers are of one kind.
     """
 
@@ -175,8 +176,8 @@ def by_folds(fit: Callable[[Labels], Fitted], labels: Labels) -> Scores:
 
 
 def calibrate_scores(scores: Scores, is_right: Rights) -> Scores:
-    """Return each answer's probability of being right, float64 [Q, A], by isotonic regression on
-    other questions. It takes two questions.
+    """Return each answer's probability of being right, float64 [Q, A], by isotonic
+    regression on other questions. It takes two questions.
     """
     finite = np.where(np.isfinite(scores), scores, scores[np.isfinite(scores)].min() - 1)
     questions = np.repeat(np.arange(len(scores)), scores.shape[1])

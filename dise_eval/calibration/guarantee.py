@@ -1,14 +1,16 @@
-"""Thresholds with a promise: with a given confidence, at most a given share of the answers at or
-above the threshold are wrong.
+"""Thresholds with a promise: with a given confidence, at most a given share of the
+answers at or above the threshold are wrong.
 
-The labels must be independent draws of what will be asked: one answer for each question. A
-candidate keeps the answers above the score of a given rank; given that score, those kept are
-independent draws from all answers above it, whatever ties there are. So the number of wrong ones
-is binomial, and so few of them are improbable, at most delta, where the risk is above the promise.
+The labels must be independent draws of what will be asked: one answer for each question.
+A candidate keeps the answers above the score of a given rank; given that score, those
+kept are independent draws from all answers above it, whatever ties there are. So the
+number of wrong ones is binomial, and so few of them are improbable, at most delta, where
+the risk is above the promise.
 
-A rule tests some of the ranks, each at its part of delta. A test that passes hands its part on to
-the next, and one that fails loses it (Wiens and Dmitrienko's fallback procedure, 2005): where the
-risk grows with the rank, the parts of all tests that may pass wrongly add up to at most delta.
+A rule tests some of the ranks, each at its part of delta. A test that passes hands its
+part on to the next, and one that fails loses it (Wiens and Dmitrienko's fallback
+procedure, 2005): where the risk grows with the rank, the parts of all tests that may pass
+wrongly add up to at most delta.
 """
 
 from __future__ import annotations
@@ -52,9 +54,9 @@ class Promise:
 
 
 class RankTrial(NamedTuple):
-    """A rank, from 1, that was tested at a part delta of what may fail: how many answers are kept,
-    how many of them are wrong, and how probable at most so few are if the risk is above the
-    promise.
+    """A rank, from 1, that was tested at a part delta of what may fail: how many answers
+    are kept, how many of them are wrong, and how probable at most so few are if the risk
+    is above the promise.
     """
 
     rank: int
@@ -75,8 +77,9 @@ class RankTrial(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankedLabels:
-    """What each candidate keeps of n labels, by its rank from 1 to n - 1, the surest first: the
-    threshold float64, how many answers int64, and how many wrong ones int64, [n - 1] each.
+    """What each candidate keeps of n labels, by its rank from 1 to n - 1, the surest
+    first: the threshold float64, how many answers int64, and how many wrong ones int64,
+    [n - 1] each.
     """
 
     thresholds: Scores
@@ -102,8 +105,9 @@ class RankedLabels:
 
 
 def risk_bound(num_kept: ArrayLike, num_wrong: ArrayLike, delta: ArrayLike) -> Scores:
-    """Return Clopper and Pearson's bounds b, where P(Bin(num_kept, b) <= num_wrong) = delta: the
-    risk is above it with probability at most delta. 1 if nothing right is kept.
+    """Return Clopper and Pearson's bounds b, where P(Bin(num_kept, b) <= num_wrong) =
+    delta: the risk is above it with probability at most delta. 1 if nothing right is
+    kept.
     """
     from scipy.special import betaincinv
 
@@ -113,8 +117,9 @@ def risk_bound(num_kept: ArrayLike, num_wrong: ArrayLike, delta: ArrayLike) -> S
 
 
 def p_value(num_kept: int, num_wrong: int, max_risk: float) -> float:
-    """Return the binomial p-value of "the risk is above max_risk": P(Bin(n, max_risk) <= k), at
-    most delta where `risk_bound` at delta is at most max_risk. 1 if nothing is kept.
+    """Return the binomial p-value of "the risk is above max_risk": P(Bin(n, max_risk) <=
+    k), at most delta where `risk_bound` at delta is at most max_risk. 1 if nothing is
+    kept.
     """
     from scipy.special import bdtr
 
@@ -122,8 +127,8 @@ def p_value(num_kept: int, num_wrong: int, max_risk: float) -> float:
 
 
 def sgr(ranks: RankedLabels, promise: Promise) -> Iterator[RankTrial]:
-    """Selection with guaranteed risk (Geifman and El-Yaniv, 2017): binary search for the largest
-    rank, from the smallest that can pass.
+    """Selection with guaranteed risk (Geifman and El-Yaniv, 2017): binary search for the
+    largest rank, from the smallest that can pass.
     """
     share = promise.delta / NUM_STEPS
     low, high, delta = fewest(promise.max_risk, share), ranks.num_labels - 1, 0.0
@@ -141,8 +146,9 @@ def sgr(ranks: RankedLabels, promise: Promise) -> Iterator[RankTrial]:
 
 
 def ltt(ranks: RankedLabels, promise: Promise) -> Iterator[RankTrial]:
-    """Learn then test (Angelopoulos et al., 2021) by fixed sequences: from each of several starts
-    towards all answers, until one fails. Wrong answers near the top end the first of them alone.
+    """Learn then test (Angelopoulos et al., 2021) by fixed sequences: from each of
+    several starts towards all answers, until one fails. Wrong answers near the top end
+    the first of them alone.
     """
     total, delta = ranks.num_labels, 0.0
     starts = _starts(promise, total)
@@ -161,9 +167,9 @@ def fewest(max_risk: float, delta: float) -> int:
 
 
 def _starts(promise: Promise, total: int) -> Mapping[int, float]:
-    """Return where ltt starts, below total, and the part of delta of each: at the fewest answers
-    that pass with half of the allowed errors or, if there are not so many, with none; at half of
-    all answers, and halfway there. It depends on no label.
+    """Return where ltt starts, below total, and the part of delta of each: at the fewest
+    answers that pass with half of the allowed errors or, if there are not so many, with
+    none; at half of all answers, and halfway there. It depends on no label.
     """
     from scipy.special import bdtr
 

@@ -20,9 +20,9 @@ from dise_eval.statistics.metrics import Scores
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Made:
-    """A calibration, with each label's score and probability by a fit on other questions. weigh:
-    what makes one score of several; weighed: the labels that it was fitted on. search: what was
-    tried for the threshold.
+    """A calibration, with each label's score and probability by a fit on other questions.
+    weigh: what makes one score of several; weighed: the labels that it was fitted on.
+    search: what was tried for the threshold.
     """
 
     calibration: Calibration
@@ -35,8 +35,9 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """What a calibration does on questions that nothing of it was fitted on. coverage, risk: the
-    share of answers at or above its threshold, and the share of wrong ones among these.
+    """What a calibration does on questions that nothing of it was fitted on. coverage,
+    risk: the share of answers at or above its threshold, and the share of wrong ones
+    among these.
     """
 
     num_labels: int
@@ -57,10 +58,11 @@ def make(
     rule: Rule,
     source: str,
 ) -> Made:
-    """Return the calibration. Raises InputError without a map or a threshold that does as asked.
+    """Return the calibration. Raises InputError without a map or a threshold that does as
+    asked.
 
-    Several scores are weighed; for a promise, which needs labels that the scores owe nothing to, on
-    half of the questions, and all else is fitted on the others.
+    Several scores are weighed; for a promise, which needs labels that the scores owe
+    nothing to, on half of the questions, and all else is fitted on the others.
     """
     weighed, several = labels, labels.scores.ndim > 1
     if several and promise:
@@ -92,8 +94,8 @@ def make(
 def make_fields(
     groups: Mapping[str, Labels], overall: Calibration, fit: Callable[[Labels], Made]
 ) -> tuple[Calibration, dict[str, str]]:
-    """Return the calibration of fields that have a fit, and why others have none. Raises InputError
-    if none has one.
+    """Return the calibration of fields that have a fit, and why others have none. Raises
+    InputError if none has one.
     """
     fields, left_out = dict[str, Fit](), dict[str, str]()
     for name, labels in groups.items():

@@ -44,9 +44,9 @@ class LabelledAnswer(NamedTuple):
 
 
 def read(path: Path, options: Fields, catalog: Catalog) -> tuple[Labels, ScoredBy]:
-    """Return the labelled scores in a file, or in the journal of a folder. options: those of `dise
-    calibrate` on what the file does not say. Raises InputError, with the line, for what is no score
-    or no label, and for what neither says.
+    """Return the labelled scores in a file, or in the journal of a folder. options: those
+    of `dise calibrate` on what the file does not say. Raises InputError, with the line,
+    for what is no score or no label, and for what neither says.
     """
     path = path / JOURNAL if path.is_dir() else path
     lines = list(records(path))

@@ -35,8 +35,8 @@ class Search:
 
     @property
     def threshold(self) -> Threshold:
-        """The threshold of largest coverage. Raises InputError, with what was tried, where none
-        keeps the promise.
+        """The threshold of largest coverage. Raises InputError, with what was tried,
+        where none keeps the promise.
         """
         best, total = self.best, self.ranks.num_labels
         if best is None:

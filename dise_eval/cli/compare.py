@@ -35,8 +35,9 @@ def compare(
 ) -> None:
     """Which way to write an answer solves more, and at what cost?
 
-    Each way is the options of a request, under its name: {"dataset": ..., "shared": {...}, "ways":
-    {"one at a time": {"tokens_per_step": 1}, ...}}. Differences are paired, from the first way.
+    Each way is the options of a request, under its name: {"dataset": ..., "shared":
+    {...}, "ways": {"one at a time": {"tokens_per_step": 1}, ...}}. Differences are
+    paired, from the first way.
     """
     from dise_app.cli import answer
     from dise_eval.experiments.ways import Compared

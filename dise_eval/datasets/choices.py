@@ -1,5 +1,5 @@
-"""Multiple choice as lm-evaluation-harness asks it: prompt and candidate join to its text, and are
-split where it splits them.
+"""Multiple choice as lm-evaluation-harness asks it: prompt and candidate join to its
+text, and are split where it splits them.
 """
 
 from __future__ import annotations

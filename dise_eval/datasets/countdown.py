@@ -55,8 +55,8 @@ def _is_held_out(numbers: Sequence[int], target: int) -> bool:
 
 
 def _choices(row: DataRow) -> tuple[list[str], int]:
-    """Return four signed sums of the numbers, one of which makes the target, and its index. Raises
-    UnsuitableRowError for a problem that no signed sum solves.
+    """Return four signed sums of the numbers, one of which makes the target, and its
+    index. Raises UnsuitableRowError for a problem that no signed sum solves.
     """
     numbers, target = _posed(row)
     for order in (numbers, sorted(numbers, reverse=True)):

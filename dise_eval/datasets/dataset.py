@@ -22,10 +22,12 @@ class UnsuitableRowError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One question: its prompt and its truth; for multiple choice the candidates and the index of
-    the right one. row: as the data set holds it, with the given answer if it has one.
+    """One question: its prompt and its truth; for multiple choice the candidates and the
+    index of the right one. row: as the data set holds it, with the given answer if it has
+    one.
 
-    A candidate is appended to the prompt as it is, so one that follows a word starts with a space.
+    A candidate is appended to the prompt as it is, so one that follows a word starts with
+    a space.
     """
 
     id: str
@@ -48,17 +50,20 @@ class Hub:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """A data set by its name. Its rows are in the file `path` or on the hub, or are drawn by
-    `draw(count, seed)`, the first ones the same for any count; a user may name another file.
+    """A data set by its name. Its rows are in the file `path` or on the hub, or are drawn
+    by `draw(count, seed)`, the first ones the same for any count; a user may name another
+    file.
 
-    prompt, answer: of a row; a text names the field that holds it. choices: the candidates and the
-    index of the right one. shot: a row as a worked example. These functions raise KeyError,
-    TypeError, AttributeError or ValueError for a row of another format, UnsuitableRowError for one
-    to skip. grader: one of GRADERS, or what makes one of a truth; None if answers are ranked.
+    prompt, answer: of a row; a text names the field that holds it. choices: the
+    candidates and the index of the right one. shot: a row as a worked example. These
+    functions raise KeyError, TypeError, AttributeError or ValueError for a row of another
+    format, UnsuitableRowError for one to skip. grader: one of GRADERS, or what makes one
+    of a truth; None if answers are ranked.
 
-    row_format: a row, as errors show it. version: of the prompts' wording. id_prefix: of the
-    questions' ids, by default the name; id_field: the field that holds an id instead. file_at:
-    where its file can be had. likelihood_selector: that by which DiSE ranks candidates.
+    row_format: a row, as errors show it. version: of the prompts' wording. id_prefix: of
+    the questions' ids, by default the name; id_field: the field that holds an id instead.
+    file_at: where its file can be had. likelihood_selector: that by which DiSE ranks
+    candidates.
     """
 
     name: str
@@ -78,8 +83,8 @@ class Dataset:
     likelihood_selector: str = "response"
 
     def problem(self, row: DataRow, number: int) -> Problem:
-        """Return a row as a question. Raises UnsuitableRowError for a row to skip; for one of
-        another format KeyError, TypeError, AttributeError or ValueError.
+        """Return a row as a question. Raises UnsuitableRowError for a row to skip; for
+        one of another format KeyError, TypeError, AttributeError or ValueError.
         """
         fields = {**row, NUMBER: number}
         prompt, truth = (

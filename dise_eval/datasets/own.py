@@ -37,9 +37,9 @@ def own_dataset(path: Path, grader: str | None = None) -> Dataset:
 
 
 def dataset_of(name: str, grader: str | None = None) -> Dataset:
-    """Return the installed data set of that name, or the one in the file of that name; grader:
-    instead of its own. Raises InputError for an unknown name or grader, PluginError for what a
-    plugin registered that is no Dataset.
+    """Return the installed data set of that name, or the one in the file of that name;
+    grader: instead of its own. Raises InputError for an unknown name or grader,
+    PluginError for what a plugin registered that is no Dataset.
     """
     if grader is not None and grader not in GRADERS:
         raise UnknownNameError("grader", grader, ["robust", "d1", *GRADERS])
@@ -56,8 +56,8 @@ def dataset_of(name: str, grader: str | None = None) -> Dataset:
 
 
 def _choices(row: DataRow) -> tuple[list[str], int]:
-    """Return the texts of a row's choices, and the index of the one that its answer names by its
-    letter or text; none for a row without choices.
+    """Return the texts of a row's choices, and the index of the one that its answer names
+    by its letter or text; none for a row without choices.
     """
     texts = row.get("choices")
     if texts is None:

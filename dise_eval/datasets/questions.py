@@ -29,8 +29,8 @@ GATED = " It is gated: accept its terms on its page, then log in with `hf auth l
 
 @dataclass(frozen=True, slots=True)
 class ProblemSet:
-    """The questions of one experiment, and their source, which every result names. chat: whether
-    prompts go through the model's chat template; None: if the model has one.
+    """The questions of one experiment, and their source, which every result names. chat:
+    whether prompts go through the model's chat template; None: if the model has one.
     """
 
     dataset: Dataset
@@ -72,12 +72,13 @@ def load(
     chat: bool | None = None,
     grader: str | None = None,
 ) -> ProblemSet:
-    """Return the questions of a data set, or of the file of that name: from the local file `path`,
-    else from the data set's own file or the hub, else drawn with `seed`.
+    """Return the questions of a data set, or of the file of that name: from the local
+    file `path`, else from the data set's own file or the hub, else drawn with `seed`.
 
-    limit: the number of questions to keep, the first ones. revision: branch, tag or commit on the
-    hub. grader: that of GRADERS which grades answers instead of the data set's own. Raises
-    InputError for an unknown name or a bad file, ModelError if the hub cannot be read.
+    limit: the number of questions to keep, the first ones. revision: branch, tag or
+    commit on the hub. grader: that of GRADERS which grades answers instead of the data
+    set's own. Raises InputError for an unknown name or a bad file, ModelError if the hub
+    cannot be read.
     """
     dataset = dataset_of(name, grader)
     rows = _rows(dataset, path, limit, seed, revision)
@@ -162,8 +163,9 @@ def _reason(error: Exception) -> str:
 
 
 def _file_rows(path: Path, dataset: Dataset, option: str) -> DataRows:
-    """Return the rows of a local file, whose source is its name with its digest. Raises InputError
-    for a file that cannot be read or is not a JSON list or JSON lines; the error names the option.
+    """Return the rows of a local file, whose source is its name with its digest. Raises
+    InputError for a file that cannot be read or is not a JSON list or JSON lines; the
+    error names the option.
     """
     try:
         content = path.read_bytes()

@@ -62,11 +62,12 @@ class Experiment(ABC, Generic[RecordT]):
         """Return a plan of the record of one item."""
 
     def check(self) -> None:
-        """Raise InputError for answers that are not graded, and that of an item that cannot run,
-        trying the longest prompt first, without a forward pass.
+        """Raise InputError for answers that are not graded, and that of an item that
+        cannot run, trying the longest prompt first, without a forward pass.
 
-        Each plan runs up to its first reads; by then it has checked its request. Problems that only
-        a finished text shows, such as its length in a judge's tokens, are not found here.
+        Each plan runs up to its first reads; by then it has checked its request. Problems
+        that only a finished text shows, such as its length in a judge's tokens, are not
+        found here.
         """
         _ = self.grader
         for item in self.hardest():
@@ -219,8 +220,8 @@ class Likelihood(Scored[RankedRecord]):
     def candidates(self, item: Problem) -> list[str]:
         """Return the candidates as they follow the prompt.
 
-        In a conversation each starts an answer, so the space that separates it from the prompt's
-        last word is dropped, as in lm-evaluation-harness.
+        In a conversation each starts an answer, so the space that separates it from the
+        prompt's last word is dropped, as in lm-evaluation-harness.
         """
         chat, tokenizer = self.questions.chat, self.llm.predictor.tokenizer
         is_chat = tokenizer.has_chat_template if chat is None else chat
@@ -238,8 +239,8 @@ class GivenAnswers(Scored[GivenRecord]):
     """Given answers, graded and scored by every contender.
 
     A question's row holds its `response`, from which special tokens like <|this|> are removed. `by`
-    names the field of the row that holds the group in which it is reported, for example the length
-    that it was written with; None reports all together.
+    names the field of the row that holds the group in which it is reported, for example
+    the length that it was written with; None reports all together.
     """
 
     mode: Mode = "robust"

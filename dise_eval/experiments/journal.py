@@ -16,9 +16,9 @@ class Journal:
     """JSON lines: the run's key, then a record with its id for each finished item."""
 
     def __init__(self, path: Path, key: Mapping[str, object]) -> None:
-        """Open the journal, or create it, and keep other runs out until it is closed. Raises
-        InputError, naming the difference, if it belongs to another run, and for a file that dise
-        did not write; the file is then as it was.
+        """Open the journal, or create it, and keep other runs out until it is closed.
+        Raises InputError, naming the difference, if it belongs to another run, and for a
+        file that dise did not write; the file is then as it was.
         """
         self.path = path
         self.records: dict[str, Mapping[str, object]] = {}
@@ -37,8 +37,8 @@ class Journal:
             raise
 
     def add(self, record: Mapping[str, object]) -> None:
-        """Append a finished item; it is on disk when this returns. Raises DiseError if the disk is
-        full or fails, or for a record that JSON cannot hold.
+        """Append a finished item; it is on disk when this returns. Raises DiseError if
+        the disk is full or fails, or for a record that JSON cannot hold.
         """
         try:
             self._file.add(record)

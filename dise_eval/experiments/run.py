@@ -28,11 +28,12 @@ def run(
 ) -> list[RecordT]:
     """Return the record of every item, in order, resuming from the journal in `output`.
 
-    advance: called with the number of items just finished; first with those of earlier runs.
+    advance: called with the number of items just finished; first with those of earlier
+    runs.
     report: called with the records, before another run may write to `output`. Raises
-    the InputError of an item that cannot run before the journal is opened and anything is computed.
-    Later it raises the first error of an item; the journal then holds all items that ended before,
-    and the next run tries the others again.
+    the InputError of an item that cannot run before the journal is opened and anything is
+    computed. Later it raises the first error of an item; the journal then holds all items
+    that ended before, and the next run tries the others again.
     """
     experiment.check()
     journal = Journal(output / "journal.jsonl", key_of(experiment))
@@ -68,8 +69,9 @@ def key_of(experiment: Experiment[RecordT]) -> dict[str, object]:
 
 
 def command_line() -> str | None:
-    """Return the command that is running, a line for every 100 columns, without what does not
-    change the figures: its folder, --json and --debug. None outside the command `dise`.
+    """Return the command that is running, a line for every 100 columns, without what does
+    not change the figures: its folder, --json and --debug. None outside the command
+    `dise`.
     """
     started, words = Path(sys.argv[0]), sys.argv[1:]
     if "dise" not in (started.stem, started.stem == "__main__" and started.parent.name):

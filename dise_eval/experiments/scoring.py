@@ -32,8 +32,8 @@ class Contender:
     ) -> Plan[tuple[Score, int]]:
         """Return a plan of the text's score and the NFE that it would cost alone.
 
-        translation: how the judge reads the text, for a scorer that asks the judge. end_id: see
-        SequenceScorer.
+        translation: how the judge reads the text, for a scorer that asks the judge.
+        end_id: see SequenceScorer.
         """
         name = self.label.partition(":")[0]
         bound = SequenceScorer(self.scorer, self.selector, None, translation, name, end_id=end_id)
@@ -48,11 +48,11 @@ class Contenders:
 
     @classmethod
     def of(cls, specifications: Sequence[str], catalog: Catalog) -> Contenders:
-        """Return the scorers of specifications SCORER[:SELECTOR[:SETTING=VALUE,...]], such as
-        "dise:last-10" or "mc:response:num_samples=32".
+        """Return the scorers of specifications SCORER[:SELECTOR[:SETTING=VALUE,...]],
+        such as "dise:last-10" or "mc:response:num_samples=32".
 
-        Without a selector the scorer's default is used. Raises InputError for unknown names, bad
-        settings and duplicates.
+        Without a selector the scorer's default is used. Raises InputError for unknown
+        names, bad settings and duplicates.
         """
         if len(set(specifications)) < len(specifications):
             raise InputError(f"a scorer is named twice: {', '.join(specifications)}", "score")
@@ -74,8 +74,8 @@ class Contenders:
     def score(
         self, text: TokenSequence, translation: Translation | None = None, end_id: int | None = None
     ) -> Plan[dict[str, ScoreRecord]]:
-        """Return a plan of the scores by label, as JSON. Scorers that read the same text share its
-        forward pass.
+        """Return a plan of the scores by label, as JSON. Scorers that read the same text
+        share its forward pass.
         """
         plans = (contender.score(text, translation, end_id) for contender in self.members)
         results = yield from gather(*plans)

@@ -30,8 +30,8 @@ class WayParams(SamplingParams):
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to write an answer. model: None for the experiment's. beside: the name of the way that
-    it is compared with; None for the baseline.
+    """A way to write an answer. model: None for the experiment's. beside: the name of the
+    way that it is compared with; None for the baseline.
     """
 
     name: str
@@ -64,8 +64,8 @@ class WaysFile(Params):
 
     @classmethod
     def load(cls, path: Path, instead: Fields) -> Self:
-        """Return what the file holds. instead: of its fields. Raises InputError for another file,
-        and for one without a data set or without ways.
+        """Return what the file holds. instead: of its fields. Raises InputError for
+        another file, and for one without a data set or without ways.
         """
         content = json_file(path)
         if not isinstance(content, dict):
@@ -108,8 +108,8 @@ class WaysFile(Params):
 
 
 def ways_of(file: WaysFile) -> list[Way]:
-    """Return a file's ways. Raises InputError for wrong options, and for a baseline or a `beside`
-    that is none of them.
+    """Return a file's ways. Raises InputError for wrong options, and for a baseline or a
+    `beside` that is none of them.
     """
     if file.baseline is not None and file.baseline not in file.ways:
         raise InputError(

@@ -1,5 +1,6 @@
-"""Graders decide whether an answer is right. Each has the mode "robust"; those of the field's
-common data sets have the mode "d1", which grades like the d1 evaluation code, too.
+"""Graders decide whether an answer is right. Each has the mode "robust"; those of the
+field's common data sets have the mode "d1", which grades like the d1 evaluation code,
+too.
 """
 
 from collections.abc import Callable, Mapping

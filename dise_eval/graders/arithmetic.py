@@ -26,8 +26,8 @@ class ExpressionError(ValueError):
 def value_of(text: str, python: bool = False) -> Fraction:
     """Return the exact value of an expression of numbers, + - * / and brackets.
 
-    python: also allow ** and //, as Python's own eval does. Raises ExpressionError for anything
-    else, for a division by zero, and for a number of more than MAX_BITS bits.
+    python: also allow ** and //, as Python's own eval does. Raises ExpressionError for
+    anything else, for a division by zero, and for a number of more than MAX_BITS bits.
     """
     if len(text) > MAX_LENGTH:
         raise ExpressionError(

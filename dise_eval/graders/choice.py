@@ -12,8 +12,8 @@ LETTER = re.compile(r"\b([A-Z])\b")
 
 
 class TextGrader(Grader):
-    """Takes the last box, else the answer marks, else the whole text, and compares without regard
-    to case, white space and a final full stop.
+    """Takes the last box, else the answer marks, else the whole text, and compares
+    without regard to case, white space and a final full stop.
     """
 
     name = "text"

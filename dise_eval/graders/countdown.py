@@ -24,9 +24,9 @@ TYPOGRAPHY = (
 class CountdownGrader(Grader):
     """Grades an expression of the given numbers against the target.
 
-    d1: takes the last box, else the answer marks if the box is not closed, else the whole text;
-    allows Python's operators and an error below 1e-5. robust: takes the last box, else the answer
-    marks; allows only + - * / and brackets; exact.
+    d1: takes the last box, else the answer marks if the box is not closed, else the whole
+    text; allows Python's operators and an error below 1e-5. robust: takes the last box,
+    else the answer marks; allows only + - * / and brackets; exact.
     """
 
     def __init__(self, numbers: Sequence[int], target: int, mode: Mode = "robust") -> None:

@@ -18,8 +18,8 @@ def answer_marks(text: str) -> str | None:
 
 
 def last_box(text: str) -> str | None:
-    """Return the content of the last \\boxed{...}, else of the last \\fbox{...}, with balanced
-    braces; None if there is none or it is not closed.
+    """Return the content of the last \\boxed{...}, else of the last \\fbox{...}, with
+    balanced braces; None if there is none or it is not closed.
     """
     start = text.rfind("\\boxed{")
     if start < 0:

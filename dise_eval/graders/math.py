@@ -11,9 +11,9 @@ from dise_eval.graders.verdict import Grader, Mode, Verdict
 class MathGrader(Grader):
     """Grades a LaTeX answer against the truth.
 
-    d1: takes the last box, else the whole text, and compares as the Hendrycks grader does. robust:
-    takes the last box, else the answer marks; equal as text, or as mathematics according to
-    math-verify, in a separate process with a time limit.
+    d1: takes the last box, else the whole text, and compares as the Hendrycks grader
+    does. robust: takes the last box, else the answer marks; equal as text, or as
+    mathematics according to math-verify, in a separate process with a time limit.
     """
 
     def __init__(self, truth: object, mode: Mode = "robust") -> None:
@@ -35,8 +35,9 @@ class MathGrader(Grader):
 
 
 def _d1_answer(text: str) -> str | None:
-    """Return what d1 takes as the answer: the text after the last "\\boxed " up to the next $, else
-    the last box, else the answer marks if the box is broken or empty, or the text if there is none.
+    """Return what d1 takes as the answer: the text after the last "\\boxed " up to the
+    next $, else the last box, else the answer marks if the box is broken or empty, or the
+    text if there is none.
     """
     if "\\boxed " in text:
         return text.rpartition("\\boxed ")[2].partition("$")[0]

@@ -15,14 +15,15 @@ _FRACTION = re.compile(r"(-?)\\[dt]?frac\{(-?\d+)\}\{(-?\d+)\}")
 class NumberGrader(Grader):
     """Grades the final number of an answer against the truth.
 
-    d1: takes the first number of the first usable box, cut at its first closing brace, else the
-    last number in the answer marks. robust: takes the last box, else the answer marks, else the
-    whole text, and of that the last number; reads thousands separators and fractions.
+    d1: takes the first number of the first usable box, cut at its first closing brace,
+    else the last number in the answer marks. robust: takes the last box, else the answer
+    marks, else the whole text, and of that the last number; reads thousands separators
+    and fractions.
     """
 
     def __init__(self, truth: object, mode: Mode = "robust") -> None:
-        """truth: a number, or a text that is one or ends with #### and one. Raises ValueError for
-        any other. d1 finds no answer to a negative truth right.
+        """truth: a number, or a text that is one or ends with #### and one. Raises
+        ValueError for any other. d1 finds no answer to a negative truth right.
         """
         value = _float(str(truth).rpartition("####")[2].replace(",", ""))
         if value is None:

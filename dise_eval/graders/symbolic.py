@@ -47,8 +47,8 @@ def _limit() -> None:
 
 
 def _verified(answer: str, truth: str) -> bool:
-    """Return math-verify's verdict without its own time limit, which needs a process's main thread
-    and cannot end a long multiplication.
+    """Return math-verify's verdict without its own time limit, which needs a process's
+    main thread and cannot end a long multiplication.
     """
     from math_verify import parse, verify
 

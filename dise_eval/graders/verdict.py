@@ -30,8 +30,9 @@ class Grader(ABC):
     """Grades the text of one answer against the truth of its question."""
 
     version: str
-    """The grader's name, mode and the number of its rules, which goes up whenever a verdict may
-    change. It is recorded in results and journals; a journal never mixes versions.
+    """The grader's name, mode and the number of its rules, which goes up whenever a
+    verdict may change. It is recorded in results and journals; a journal never mixes
+    versions.
     """
 
     @abstractmethod

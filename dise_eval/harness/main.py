@@ -1,7 +1,7 @@
 """dise-lm-eval: lm-evaluation-harness's own command, with "dise" registered as a model.
 
-Its releases up to 0.4.13 do not look for plugins; later ones find our entry point in the group
-lm_eval.models without this command.
+Its releases up to 0.4.13 do not look for plugins; later ones find our entry point in the
+group lm_eval.models without this command.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dise_core.threads import choose_threads
 
 
 def main() -> None:
-    """Register the model, then run lm_eval with this command's arguments. Errors are a line, and
-    with --debug a traceback. Exit code 2: bad usage or input; 1: failure.
+    """Register the model, then run lm_eval with this command's arguments. Errors are a
+    line, and with --debug a traceback. Exit code 2: bad usage or input; 1: failure.
     """
     choose_threads()
     is_debugged = "--debug" in sys.argv
@@ -67,11 +67,12 @@ def _fail(error: Exception) -> NoReturn:
 
 
 def with_batch_size(arguments: Sequence[str]) -> list[str]:
-    """Return lm_eval's arguments, with `--batch_size auto` added if model "dise" is to run and no
-    batch size is named.
+    """Return lm_eval's arguments, with `--batch_size auto` added if model "dise" is to
+    run and no batch size is named.
 
-    lm_eval's own default is 1, which would mean one sequence per forward pass. A batch size in the
-    arguments, or in the YAML file that they name with --config, is left as it is.
+    lm_eval's own default is 1, which would mean one sequence per forward pass. A batch
+    size in the arguments, or in the YAML file that they name with --config, is left as it
+    is.
     """
     parser = argparse.ArgumentParser(
         add_help=False, exit_on_error=False, argument_default=argparse.SUPPRESS

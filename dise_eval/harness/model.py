@@ -35,17 +35,17 @@ LLADA_NAMES = {"cfg": "cfg_scale", "mc_num": "samples"}
 
 
 class DiseLM(LM):  # type: ignore[misc]
-    """A diffusion language model, or with scorer="ar-perplexity" an auto-regressive one, behind the
-    harness's interface.
+    """A diffusion language model, or with scorer="ar-perplexity" an auto-regressive one,
+    behind the harness's interface.
 
-    `--model_args` takes LLM's arguments and the fields of SamplingParams: model=..., scorer=mc,
-    selector=response, samples=32 (the scorer's num_samples; LLaDA's mc_num), judge=...,
-    block_length=..., tokens_per_step=..., length=..., dtype=... A task's own settings of generation
-    (max_gen_toks, temperature, until) take precedence.
+    `--model_args` takes LLM's arguments and the fields of SamplingParams: model=...,
+    scorer=mc, selector=response, samples=32 (the scorer's num_samples; LLaDA's mc_num),
+    judge=..., block_length=..., tokens_per_step=..., length=..., dtype=... A task's own
+    settings of generation (max_gen_toks, temperature, until) take precedence.
 
-    cfg_scale guides both generation and likelihoods. The second value of `loglikelihood` tells
-    whether greedy decoding would write the continuation; is_check_greedy=False skips that check.
-    docs/evaluation.md says what both cost.
+    cfg_scale guides both generation and likelihoods. The second value of `loglikelihood`
+    tells whether greedy decoding would write the continuation; is_check_greedy=False
+    skips that check. docs/evaluation.md says what both cost.
     """
 
     def __init__(
@@ -62,8 +62,9 @@ class DiseLM(LM):  # type: ignore[misc]
     ) -> None:
         """Load the model. Raises InputError for unknown settings or a bad scorer.
 
-        batch_size: max_num_seqs, the most sequences in one forward pass; None and "auto" keep its
-        default. device: the harness passes cuda:0 by default, which without a GPU means "auto".
+        batch_size: max_num_seqs, the most sequences in one forward pass; None and "auto"
+        keep its default. device: the harness passes cuda:0 by default, which without a
+        GPU means "auto".
         """
         super().__init__()
         if not isinstance(is_check_greedy, bool):
@@ -106,8 +107,8 @@ class DiseLM(LM):  # type: ignore[misc]
     def loglikelihood(
         self, requests: list[Instance], disable_tqdm: bool = False
     ) -> list[tuple[float, bool]]:
-        """Return for each continuation the value that `dise rank` ranks by, in nats, and whether
-        greedy decoding would write it.
+        """Return for each continuation the value that `dise rank` ranks by, in nats, and
+        whether greedy decoding would write it.
 
         Raises InputError if cfg_scale is set and the scorer cannot be guided.
         """
@@ -131,8 +132,8 @@ class DiseLM(LM):  # type: ignore[misc]
     ) -> list[float]:
         """Return the log-likelihood of each whole text, in nats.
 
-        Raises InputError for a scorer that estimates none, such as DiSE, and if cfg_scale is set
-        and the scorer cannot be guided.
+        Raises InputError for a scorer that estimates none, such as DiSE, and if cfg_scale
+        is set and the scorer cannot be guided.
         """
         self._refuse_unguided()
 
@@ -151,7 +152,8 @@ class DiseLM(LM):  # type: ignore[misc]
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Return the text of each answer, up to the first of the task's stop texts.
 
-        Repeats of the same request, for a task with repeats, use the seed, the seed + 1 and so on.
+        Repeats of the same request, for a task with repeats, use the seed, the seed + 1
+        and so on.
         """
         seed, times = self._known_seed(), Counter[str]()
 

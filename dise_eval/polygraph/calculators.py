@@ -45,8 +45,9 @@ class Ours(StatCalculator):  # type: ignore[misc]
 
 
 class AnswerStats(Ours):
-    """One answer to each input. Its tokens are those of its text and the first end token, as for
-    lm-polygraph's own models; their log-probabilities are of regenerating each given all others.
+    """One answer to each input. Its tokens are those of its text and the first end token,
+    as for lm-polygraph's own models; their log-probabilities are of regenerating each
+    given all others.
     """
 
     @staticmethod
@@ -109,8 +110,8 @@ REPLACED = ("BlackboxGreedyTextsCalculator", "BlackboxSamplingGenerationCalculat
 
 
 def calculators(num_samples: int = 10) -> list[StatCalculatorContainer]:
-    """Return the manager's `available_stat_calculators`: lm-polygraph's own for black boxes, but
-    with our answers, their log-probabilities and `num_samples` samples.
+    """Return the manager's `available_stat_calculators`: lm-polygraph's own for black
+    boxes, but with our answers, their log-probabilities and `num_samples` samples.
 
     Hidden states, attention weights and logits of prompts are not among them.
     """

@@ -22,9 +22,9 @@ class DiseEstimator(Estimator):  # type: ignore[misc]
     """
 
     def __init__(self, model: DiseModel, params: ScoringParams | None = None) -> None:
-        """model: the one that the manager runs. params: what answers are scored by; None: what the
-        model's own params say. Raises InputError for unknown names, and for a judge that is not
-        loaded.
+        """model: the one that the manager runs. params: what answers are scored by; None:
+        what the model's own params say. Raises InputError for unknown names, and for a
+        judge that is not loaded.
         """
         super().__init__(["dise_answers"], "sequence")
         scoring = params or ScoringParams.of(model.params)

@@ -18,9 +18,9 @@ Input = str | Sequence[Message]
 class DiseModel(BlackboxModel):  # type: ignore[misc]
     """A diffusion language model behind lm-polygraph's interface.
 
-    For lm-polygraph it is a black box, since there is no next token whose logits it could ask for:
-    what its white-box estimators need comes from `calculators`. Estimators that need texts alone
-    run with lm-polygraph's own `estimate_uncertainty` as well.
+    For lm-polygraph it is a black box, since there is no next token whose logits it could
+    ask for: what its white-box estimators need comes from `calculators`. Estimators that
+    need texts alone run with lm-polygraph's own `estimate_uncertainty` as well.
     """
 
     def __init__(
@@ -31,10 +31,10 @@ class DiseModel(BlackboxModel):  # type: ignore[misc]
         sampling: SamplingParams | None = None,
         chat: bool | None = None,
     ) -> None:
-        """params: how answers are generated; a max_tokens that they set takes precedence over the
-        manager's max_new_tokens. sampling: how the samples of estimators that compare several
-        answers are drawn; None: as the answers, at temperature 1. chat: whether texts go through
-        the model's chat template; None: if it has one.
+        """params: how answers are generated; a max_tokens that they set takes precedence
+        over the manager's max_new_tokens. sampling: how the samples of estimators that
+        compare several answers are drawn; None: as the answers, at temperature 1. chat:
+        whether texts go through the model's chat template; None: if it has one.
         """
         super().__init__(model_path=llm.predictor.info.name)
         self.llm, self.chat = llm, chat
@@ -54,11 +54,11 @@ class DiseModel(BlackboxModel):  # type: ignore[misc]
     def generate_texts(
         self, input_texts: Sequence[Input], **args: object
     ) -> list[str] | list[list[str]]:
-        """Return the text of one answer to each input, or with n (num_return_sequences) above 1 the
-        texts of that many.
+        """Return the text of one answer to each input, or with n (num_return_sequences)
+        above 1 the texts of that many.
 
-        max_new_tokens, temperature and top_p take precedence over the params. Arguments that
-        lm-polygraph's own black boxes ignore are ignored; others raise InputError.
+        max_new_tokens, temperature and top_p take precedence over the params. Arguments
+        that lm-polygraph's own black boxes ignore are ignored; others raise InputError.
         """
         arguments = self._validate_args(args)
         count = arguments.pop("n", 1)

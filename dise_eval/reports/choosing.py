@@ -59,8 +59,9 @@ def choice_figures(
     labels: Sequence[str],
     papers: Mapping[str, float | None] | None = None,
 ) -> FigureTable:
-    """Return the share of questions solved by each way of choosing an answer; by how much that is
-    more than by an answer at random and by a majority vote; and the passes that its scores take.
+    """Return the share of questions solved by each way of choosing an answer; by how much
+    that is more than by an answer at random and by a majority vote; and the passes that
+    its scores take.
     papers: the paper's share for each contender.
     """
     rights = rights_of(records)
@@ -88,11 +89,12 @@ def choice_figures(
 
 
 def adaptive(records: Sequence[SampledRecord], labels: Sequence[str]) -> FigureTable:
-    """Return, by contender and probability to stop at, what adaptive best-of-n solves, by how much
-    that is more than with all answers drawn, and how many it draws.
+    """Return, by contender and probability to stop at, what adaptive best-of-n solves, by
+    how much that is more than with all answers drawn, and how many it draws.
 
-    The answers are the first of those of plain best-of-n, which stop_at would draw; each answer's
-    probability is by a map fitted on other questions. Empty with a single question.
+    The answers are the first of those of plain best-of-n, which stop_at would draw; each
+    answer's probability is by a map fitted on other questions. Empty with a single
+    question.
     """
     rows: list[dict[str, Cell]] = []
     for label in labels if len(records) > 1 else ():

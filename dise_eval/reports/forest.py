@@ -27,8 +27,8 @@ OURS, BASELINE, GUIDE = "#0072b2", "#d55e00", "#8c8c8c"
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """A plot of one column of a table. name: of its file; title: of the column in words. guide:
-    what to compare with, and its name.
+    """A plot of one column of a table. name: of its file; title: of the column in words.
+    guide: what to compare with, and its name.
     """
 
     name: str
@@ -40,8 +40,8 @@ class Forest:
 
 
 def draw(plot: Forest, folder: Path) -> None:
-    """Draw a dot with its 95 % interval for each row's estimate, and a hollow diamond for the
-    paper's figure.
+    """Draw a dot with its 95 % interval for each row's estimate, and a hollow diamond for
+    the paper's figure.
     """
     table = plot.table
     figure = Figure(figsize=(7.5, 0.42 * len(table.rows) + 2), layout="constrained")

@@ -19,9 +19,10 @@ PUBLIC = {"countdown_cd3_test.jsonl sha256 9916f614621e26fb": PUBLIC_PROBLEMS}
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an experiment found: its figures, further tables by the names that results.json has for
-    them, and which figures are drawn. shown: the columns of each table of the figures in Markdown;
-    without any, one table with all. sentence: what they say.
+    """What an experiment found: its figures, further tables by the names that
+    results.json has for them, and which figures are drawn. shown: the columns of each
+    table of the figures in Markdown; without any, one table with all. sentence: what they
+    say.
     """
 
     title: str
@@ -33,9 +34,9 @@ class Report:
 
 
 def write(output: Path, experiment: Experiment[RecordT], report: Report) -> None:
-    """Write results.json, the figures with what they depend on; report.md: the title, a line on
-    model and data, the command, the tables; and the plots. Raises DiseError if a file cannot be
-    written.
+    """Write results.json, the figures with what they depend on; report.md: the title, a
+    line on model and data, the command, the tables; and the plots. Raises DiseError if a
+    file cannot be written.
     """
     key, count, command = key_of(experiment), len(experiment.questions.items), command_line()
     record = {**key, "command": command, "num_questions": count}

@@ -39,8 +39,8 @@ def ranks(_: Ranks, records: Sequence[RanksRecord]) -> Report:
 
 
 def distances(_: Distances, records: Sequence[DistancesRecord]) -> Report:
-    """Return the report of how far apart the predictions for a true, a masked and a random token
-    are. Wasserstein distance over token ids, as a share of the vocabulary.
+    """Return the report of how far apart the predictions for a true, a masked and a
+    random token are. Wasserstein distance over token ids, as a share of the vocabulary.
     """
     texts = [record["distances"] for record in records if record["distances"]]
     rows: list[dict[str, Cell]] = []

@@ -29,8 +29,8 @@ class Bin(NamedTuple):
 def bins(probabilities: Scores, labels: Labels, num_bins: int = NUM_BINS) -> list[Bin]:
     """Return the bins of equal mass that hold answers, by their probability, float64 [n].
 
-    The intervals are Clopper and Pearson's, where all answers to one question count as one: they
-    depend on each other, so that more of them need not tell more.
+    The intervals are Clopper and Pearson's, where all answers to one question count as
+    one: they depend on each other, so that more of them need not tell more.
     """
     numbers = equal_mass_bins(probabilities, num_bins)
     members = [numbers == number for number in np.unique(numbers)]
@@ -69,8 +69,8 @@ def picture(probabilities: Scores, labels: Labels, search: Search | None, path: 
 
 
 def _draw_search(axes: Axes, search: Search, best: RankTrial) -> None:
-    """Draw the promised risk, the threshold, and how many wrong answers each try leaves possible:
-    the threshold is where that is last at most the promised risk.
+    """Draw the promised risk, the threshold, and how many wrong answers each try leaves
+    possible: the threshold is where that is last at most the promised risk.
     """
     promise, total = search.promise, search.ranks.num_labels
     promised = f"promised: at most {promise.max_risk:.1%}"
@@ -90,8 +90,8 @@ def _draw_search(axes: Axes, search: Search, best: RankTrial) -> None:
 
 def _draw_bins(axes: Axes, probabilities: Scores, labels: Labels) -> None:
     """Draw the reliability diagram: the share of right answers over the mean
-    probability of each bin, with the intervals as a band, and at the bottom how many answers have
-    which probability.
+    probability of each bin, with the intervals as a band, and at the bottom how many
+    answers have which probability.
     """
     means, shares, lows, highs, _ = zip(*bins(probabilities, labels), strict=True)
     as_told = "as often right as told"

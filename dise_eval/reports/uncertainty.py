@@ -78,8 +78,8 @@ def uncertainty(experiment: Sampled, records: Sequence[SampledRecord]) -> Report
 
 
 def one_kind(answers: Sequence[VerdictRecord]) -> str:
-    """Return a sentence on answers that are all right or all wrong, with what the grader took from
-    the first ones; empty if there are both kinds.
+    """Return a sentence on answers that are all right or all wrong, with what the grader
+    took from the first ones; empty if there are both kinds.
     """
     num_right = sum(answer["is_correct"] for answer in answers)
     if 0 < num_right < len(answers):

@@ -24,8 +24,8 @@ SENTENCE = (
 
 
 def compare(experiment: Compared, records: Sequence[WayRecord]) -> Report:
-    """Return the report of each way beside the one that it is compared with. For one with a reviser
-    also the share of answers that it changed.
+    """Return the report of each way beside the one that it is compared with. For one with
+    a reviser also the share of answers that it changed.
     """
     by_name: dict[str, list[WayRecord]] = {way.name: [] for way in experiment.ways}
     for record in records:

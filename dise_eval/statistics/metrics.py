@@ -1,9 +1,9 @@
-"""How well scores tell right answers from wrong ones. Uncertainty is -score, wrong is the positive
-class, and ties count half.
+"""How well scores tell right answers from wrong ones. Uncertainty is -score, wrong is the
+positive class, and ties count half.
 
-Arrays: scores float64 and is_right bool, [..., n]; figures are along the last axis, which holds the
-answers, NaN where they are undefined. A score of -inf is the least sure. Those of probabilities
-take arrays of any shape as one set of answers.
+Arrays: scores float64 and is_right bool, [..., n]; figures are along the last axis, which
+holds the answers, NaN where they are undefined. A score of -inf is the least sure. Those
+of probabilities take arrays of any shape as one set of answers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ GRID = 1000
 
 
 def auroc(scores: Scores, is_right: Rights) -> Scores:
-    """Return the probability that a right answer scores above a wrong one; NaN unless both exist.
+    """Return the probability that a right answer scores above a wrong one; NaN unless
+    both exist.
 
     By the rank sum: scikit-learn's takes neither -inf nor many resamples at once.
     """
@@ -36,8 +37,8 @@ def auroc(scores: Scores, is_right: Rights) -> Scores:
 
 
 def risk_coverage(scores: Scores, is_right: Rights) -> Scores:
-    """Return the share of wrong answers among the k surest, for k = 1..n, [..., n]; answers with
-    equal scores share their errors evenly.
+    """Return the share of wrong answers among the k surest, for k = 1..n, [..., n];
+    answers with equal scores share their errors evenly.
     """
     from scipy.stats import rankdata
 
@@ -64,8 +65,9 @@ def eaurc(scores: Scores, is_right: Rights) -> Scores:
 
 
 def augrc(scores: Scores, is_right: Rights) -> Scores:
-    """Return the area under the generalized risk-coverage curve (Traub et al., 2024): the mean over
-    all coverages of the share of all answers that are kept and wrong. Lower is better.
+    """Return the area under the generalized risk-coverage curve (Traub et al., 2024): the
+    mean over all coverages of the share of all answers that are kept and wrong. Lower is
+    better.
     """
     num_answers = scores.shape[-1]
     curve = risk_coverage(scores, is_right)
@@ -76,9 +78,9 @@ def augrc(scores: Scores, is_right: Rights) -> Scores:
 def prr(scores: Scores, is_right: Rights, max_rejection: float = 1.0) -> Scores:
     """Return the prediction rejection ratio: 1 for an oracle, 0 for chance.
 
-    (area of chance - area of score) / (area of chance - area of oracle), each the mean risk where
-    fewer than int(max_rejection n) answers are rejected, as lm-polygraph counts. NaN if nothing
-    is rejected, or unless there are both right and wrong answers.
+    (area of chance - area of score) / (area of chance - area of oracle), each the mean
+    risk where fewer than int(max_rejection n) answers are rejected, as lm-polygraph
+    counts. NaN if nothing is rejected, or unless there are both right and wrong answers.
     """
     num_rejections = int(max_rejection * is_right.shape[-1])
     risk = (~is_right).mean(axis=-1)
@@ -103,8 +105,8 @@ def ece(probabilities: Scores, is_right: Rights, num_bins: int = NUM_BINS) -> fl
 
 
 def adaptive_ece(probabilities: Scores, is_right: Rights, num_bins: int = NUM_BINS) -> float:
-    """Return the expected calibration error over bins of equal mass. Equal probabilities share the
-    bin of the first of them, so that bins may differ in size.
+    """Return the expected calibration error over bins of equal mass. Equal probabilities
+    share the bin of the first of them, so that bins may differ in size.
     """
     flat = probabilities.ravel()
     return _gap(flat, is_right, equal_mass_bins(flat, num_bins))
@@ -121,9 +123,9 @@ def equal_mass_bins(values: Scores, num_bins: int) -> npt.NDArray[np.int64]:
 
 
 def smooth_ece(probabilities: Scores, is_right: Rights) -> float:
-    """Return the smooth calibration error (Błasiok and Nakkiran, 2023), which needs no bins: the
-    integral of the absolute residuals smoothed by a Gaussian that is reflected at 0 and 1, whose
-    width s solves smECE(s) = s. Probabilities are rounded to 1 / GRID.
+    """Return the smooth calibration error (Błasiok and Nakkiran, 2023), which needs no
+    bins: the integral of the absolute residuals smoothed by a Gaussian that is reflected
+    at 0 and 1, whose width s solves smECE(s) = s. Probabilities are rounded to 1 / GRID.
     """
     from scipy.ndimage import gaussian_filter1d
     from scipy.optimize import brentq
@@ -150,8 +152,8 @@ def brier(probabilities: Scores, is_right: Rights) -> float:
 
 
 def brier_skill(probabilities: Scores, is_right: Rights) -> float:
-    """Return 1 - Brier score / that of the base rate: 1 for an oracle, 0 for the base rate itself.
-    NaN unless there are both right and wrong answers.
+    """Return 1 - Brier score / that of the base rate: 1 for an oracle, 0 for the base
+    rate itself. NaN unless there are both right and wrong answers.
     """
     rate = float(is_right.mean())
     if rate in (0.0, 1.0):

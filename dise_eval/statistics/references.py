@@ -10,8 +10,8 @@ BASELINES = {
     *("greedy", "mean", "majority", "as", "best"),
     *("fixed", "until-end", "daedal"),
 }
-"""The first words of the names of scorers, of ways to choose an answer or spend forward passes, and
-of length controllers."""
+"""The first words of the names of scorers, of ways to choose an answer or spend forward
+passes, and of length controllers."""
 
 
 def is_baseline(name: str) -> bool:

@@ -1,9 +1,9 @@
-"""Bootstrap over questions, each kept with all its answers: intervals of figures, and of the
-differences of two scorers on the same resamples.
+"""Bootstrap over questions, each kept with all its answers: intervals of figures, and of
+the differences of two scorers on the same resamples.
 
-Arrays: scores float64 and is_right bool, [..., Q, A], for Q questions with A answers each. The
-resamples are those of scipy.stats.bootstrap with the same seed; unlike it, one question has an
-interval, and a resample in which a figure is undefined is left out.
+Arrays: scores float64 and is_right bool, [..., Q, A], for Q questions with A answers
+each. The resamples are those of scipy.stats.bootstrap with the same seed; unlike it, one
+question has an interval, and a resample in which a figure is undefined is left out.
 """
 
 from __future__ import annotations

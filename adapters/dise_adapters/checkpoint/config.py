@@ -17,8 +17,8 @@ MAX_WHOLE, MAX_NUMBER = 2**24, 2**40
 
 @dataclass(frozen=True, slots=True)
 class ConfigJson:
-    """The fields of a config.json, read one by one. Each method raises CheckpointError, which names
-    the field, for a value that is not what it returns.
+    """The fields of a config.json, read one by one. Each method raises CheckpointError,
+    which names the field, for a value that is not what it returns.
 
     where: the checkpoint, for errors.
     """
@@ -66,9 +66,9 @@ class ConfigJson:
         return bool(value)
 
     def rope(self) -> dict[str, object]:
-        """Return the settings of unscaled rotary embeddings with the checkpoint's rope_theta, which
-        is a field of its own, or part of rope_parameters as transformers 5 writes it. The type
-        "default", or none, scales nothing.
+        """Return the settings of unscaled rotary embeddings with the checkpoint's
+        rope_theta, which is a field of its own, or part of rope_parameters as
+        transformers 5 writes it. The type "default", or none, scales nothing.
         """
         self._unscaled("rope_scaling")
         fields = {**self._unscaled("rope_parameters"), **self.fields}
@@ -94,8 +94,9 @@ class ConfigJson:
         raise self.error(f"{name}={rope!r:.80} is not covered, only unscaled ones")
 
     def check_heads(self, hidden: int, heads: int, kv_heads: int, head_dim: int | None) -> None:
-        """Raise CheckpointError unless the heads share the hidden size, the heads of keys and
-        values share the heads, and each head is of even size, as rotary embeddings need it.
+        """Raise CheckpointError unless the heads share the hidden size, the heads of keys
+        and values share the heads, and each head is of even size, as rotary embeddings
+        need it.
         """
         if head_dim is None and hidden % heads:
             raise self.error(f"{heads} heads do not divide the hidden size {hidden}")

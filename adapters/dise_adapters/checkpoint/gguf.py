@@ -1,8 +1,8 @@
-"""GGUF files of diffusion models: llama.cpp's format of configuration, tokenizer and weights in one
-file, told here as a config.json and weights by transformers' names.
+"""GGUF files of diffusion models: llama.cpp's format of configuration, tokenizer and
+weights in one file, told here as a config.json and weights by transformers' names.
 
-The package gguf knows the types of weights. Its reader takes ten times as long and 480 MB for
-Dream's vocabulary, and reads on behind the end of a file.
+The package gguf knows the types of weights. Its reader takes ten times as long and 480 MB
+for Dream's vocabulary, and reads on behind the end of a file.
 """
 
 from __future__ import annotations
@@ -79,11 +79,12 @@ TYPES = {0: "F32", 1: "F16", 30: "BF16"}
 
 @dataclass(frozen=True, slots=True)
 class GgufTensor(Stored):
-    """A weight in a file, which is read and dequantized when it is indexed, as safetensors' slices.
+    """A weight in a file, which is read and dequantized when it is indexed, as
+    safetensors' slices.
 
-    kind: gguf's type. shape: [rows, columns] or [columns]. row_bytes, start: the bytes of a row,
-    and the first one. heads: those whose rows stand as pairs, one of each half; 0 where rows are in
-    order.
+    kind: gguf's type. shape: [rows, columns] or [columns]. row_bytes, start: the bytes of
+    a row, and the first one. heads: those whose rows stand as pairs, one of each half; 0
+    where rows are in order.
     """
 
     kind: int
@@ -107,8 +108,8 @@ class GgufTensor(Stored):
 
 @dataclass(frozen=True)
 class GgufFile(WeightSource):
-    """A file by its head. listed: its weights' names, shapes, types and places behind the first
-    byte of all. start, size: that byte, and the bytes of the file.
+    """A file by its head. listed: its weights' names, shapes, types and places behind the
+    first byte of all. start, size: that byte, and the bytes of the file.
     """
 
     path: Path
@@ -140,9 +141,9 @@ class GgufFile(WeightSource):
 
     @cached_property
     def stored(self) -> Mapping[str, GgufTensor]:
-        """The weights by transformers' names for a diffusion model's; those of another model keep
-        theirs. Raises CheckpointError for a file that is cut off, InputError without the package
-        gguf.
+        """The weights by transformers' names for a diffusion model's; those of another
+        model keep theirs. Raises CheckpointError for a file that is cut off, InputError
+        without the package gguf.
         """
         tensors = dict[str, GgufTensor]()
         with refused(f"cannot load {self.path}"):
@@ -173,7 +174,8 @@ class GgufFile(WeightSource):
             yield name, self.stored[name][...]
 
     def config(self) -> JsonFields:
-        """Return the fields of config.json; without a name of ARCHITECTURES, model_type alone.
+        """Return the fields of config.json; without a name of ARCHITECTURES, model_type
+        alone.
         Raises CheckpointError for what the fields cannot say.
         """
         name = str(self.metadata.get("general.architecture"))
@@ -239,9 +241,9 @@ class Head:
 
 
 def _part(stored_name: str, metadata: Mapping[str, Any]) -> tuple[str, str, int]:
-    """Return the part of a decoder that a weight is of and its name, as transformers calls them,
-    and the heads whose rows stand as pairs. A name that is not known stays, and is refused as any
-    that the model lacks.
+    """Return the part of a decoder that a weight is of and its name, as transformers
+    calls them, and the heads whose rows stand as pairs. A name that is not known stays,
+    and is refused as any that the model lacks.
     """
     match = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)(\.weight|\.bias)", stored_name)
     is_known = metadata.get("general.architecture") in ARCHITECTURES

@@ -24,8 +24,8 @@ CARD = {
 
 
 def gguf_card(path: Path) -> Record:
-    """Return what a file says of itself, whatever its model: what is known of its name, sizes,
-    tokens and origin. Raises CheckpointError for one that cannot be right.
+    """Return what a file says of itself, whatever its model: what is known of its name,
+    sizes, tokens and origin. Raises CheckpointError for one that cannot be right.
     """
     file, sizes = GgufFile.at(path), Counter[str]()
     metadata = file.metadata

@@ -35,12 +35,12 @@ class ModelFiles:
 
 
 def find(model: str, revision: str | None = None) -> ModelFiles | None:
-    """Return the folder, the GGUF file or, of a hub id, config.json alone; None if `model` can be
-    none of them. A ModelName is looked up once.
+    """Return the folder, the GGUF file or, of a hub id, config.json alone; None if
+    `model` can be none of them. A ModelName is looked up once.
 
-    Raises InputError for a path that does not exist, CheckpointError for a folder without a
-    readable config.json and for a GGUF file that cannot be right, ModelError if the hub has no such
-    model or cannot be reached.
+    Raises InputError for a path that does not exist, CheckpointError for a folder without
+    a readable config.json and for a GGUF file that cannot be right, ModelError if the hub
+    has no such model or cannot be reached.
     """
     return ModelName.of(model).once(_look_up, revision)
 
@@ -62,8 +62,8 @@ def fetch(model: str, revision: str | None = None) -> ModelFiles:
 
 
 def read_config(model: str, revision: str | None = None) -> JsonFields | None:
-    """Return the config.json of a folder or hub id, or what a GGUF file says in its place; None if
-    `model` can be none of them. Raises what `find` raises.
+    """Return the config.json of a folder or hub id, or what a GGUF file says in its
+    place; None if `model` can be none of them. Raises what `find` raises.
     """
     files = find(model, revision)
     return None if files is None else files.fields
@@ -82,7 +82,8 @@ def model_folder(
 ) -> Path:
     """Return a folder with the model's files, downloaded first if `model` is a hub id.
 
-    Downloads only safetensors, configuration and tokenizer files, and retries transient errors.
+    Downloads only safetensors, configuration and tokenizer files, and retries transient
+    errors.
     Raises InputError for a path that does not exist, ModelError if the download fails.
     """
     if _is_folder(model):

@@ -44,8 +44,9 @@ def of_word(name: str) -> bytes:
 
 
 def spellings(tokenizer: PreTrainedTokenizerFast) -> tuple[dict[int, bytes], bool]:
-    """Return the bytes of each token that was not added, and whether texts lose a first space: by
-    the first way to spell under which random tokens join to what is decoded; else none.
+    """Return the bytes of each token that was not added, and whether texts lose a first
+    space: by the first way to spell under which random tokens join to what is decoded;
+    else none.
     """
     added = tokenizer.added_tokens_decoder
     names = {i: name for name, i in tokenizer.get_vocab().items() if name and i not in added}
@@ -60,8 +61,9 @@ def spellings(tokenizer: PreTrainedTokenizerFast) -> tuple[dict[int, bytes], boo
 def _agrees(
     tokenizer: PreTrainedTokenizerFast, tokens: dict[int, bytes], drops_first_space: bool
 ) -> bool:
-    """Return whether tokens that spell whole characters, random or of a text, join to what is
-    decoded. Those of several spaces, of which decoders may drop more than one, are tried alone.
+    """Return whether tokens that spell whole characters, random or of a text, join to
+    what is decoded. Those of several spaces, of which decoders may drop more than one,
+    are tried alone.
     """
     texts = {i: data.decode(errors="replace") for i, data in sorted(tokens.items())}
     whole_ids = [token_id for token_id, text in texts.items() if BROKEN not in text]

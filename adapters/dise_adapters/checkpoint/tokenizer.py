@@ -39,8 +39,9 @@ class FastTokenizer(Tokenizer):
         tokenizer_class: str = "PreTrainedTokenizerFast",
         gguf: GgufFile | None = None,
     ) -> Self:
-        """Return the tokenizer and chat template of a folder, or of its GGUF file, by that class of
-        transformers; without a tokenizer.json, by the byte-level vocab.json and merges.txt.
+        """Return the tokenizer and chat template of a folder, or of its GGUF file, by
+        that class of transformers; without a tokenizer.json, by the byte-level vocab.json
+        and merges.txt.
 
         Raises CheckpointError if neither exists, or if they cannot be read.
         """

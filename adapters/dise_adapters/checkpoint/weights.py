@@ -54,8 +54,8 @@ class WeightSource(ABC):
 
     @abstractmethod
     def read(self, names: Iterable[str], place: device) -> Iterator[tuple[str, Tensor]]:
-        """Yield weights by name, on that device where the format allows it. Those of a file follow
-        each other; it is mapped meanwhile.
+        """Yield weights by name, on that device where the format allows it. Those of a
+        file follow each other; it is mapped meanwhile.
         """
 
 
@@ -71,8 +71,8 @@ class Safetensors(WeightSource):
 
     @cached_property
     def stored(self) -> Mapping[str, Stored]:
-        """The weights by name. Raises CheckpointError where there are none, where the index or a
-        header cannot be right, and for a weight that two files hold.
+        """The weights by name. Raises CheckpointError where there are none, where the
+        index or a header cannot be right, and for a weight that two files hold.
         """
         weights: dict[str, Stored] = {}
         opened: Any

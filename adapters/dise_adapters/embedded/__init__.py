@@ -1,5 +1,5 @@
-"""The embedded models, small ones that solve Countdown or word problems: with them everything runs
-without a download.
+"""The embedded models, small ones that solve Countdown or word problems: with them
+everything runs without a download.
 
 Each folder holds a checkpoint in its family's own format and its card, README.md;
 examples/embedded_models trains them.

@@ -1,6 +1,6 @@
-"""Tiny-A2D: Qwen3 and Qwen2 turned into diffusion models, with full attention (dllm's `mdlm`) or in
-blocks (`bd3lm`). Their config.json are the same: the names of the checkpoints tell them apart, or
-the user does.
+"""Tiny-A2D: Qwen3 and Qwen2 turned into diffusion models, with full attention (dllm's
+`mdlm`) or in blocks (`bd3lm`). Their config.json are the same: the names of the
+checkpoints tell them apart, or the user does.
 """
 
 from dataclasses import replace

@@ -1,5 +1,6 @@
-"""The configurations of transformers' Llama, Qwen2, Qwen3 and Qwen3-MoE from a config.json with the
-same names of fields. Each raises CheckpointError as Family.translate does.
+"""The configurations of transformers' Llama, Qwen2, Qwen3 and Qwen3-MoE from a
+config.json with the same names of fields. Each raises CheckpointError as Family.translate
+does.
 """
 
 from dise_adapters.checkpoint.config import ConfigJson

@@ -15,8 +15,9 @@ WORDS: dict[type[Attention], str] = {Bidirectional: "full", Causal: "causal"}
 class Varying:
     """Attention that differs between the checkpoints of a family.
 
-    length_field: of config.json, which gives the length of a block. names: regular expressions for
-    what a checkpoint is called, each with its attention; the first that matches a name counts.
+    length_field: of config.json, which gives the length of a block. names: regular
+    expressions for what a checkpoint is called, each with its attention; the first that
+    matches a name counts.
     otherwise: the attention where neither tells; None if the user must give block_size.
     """
 
@@ -44,10 +45,10 @@ def attention_of(
 ) -> Attention:
     """Return a checkpoint's attention.
 
-    family: that of its family. names: what the checkpoint is called. block_size: the user's option,
-    0 for full attention. otherwise: the attention where nothing tells. Raises CheckpointError if
-    two sources disagree, InputError if block_size contradicts them or what the family has, and if
-    nothing tells.
+    family: that of its family. names: what the checkpoint is called. block_size: the
+    user's option, 0 for full attention. otherwise: the attention where nothing tells.
+    Raises CheckpointError if two sources disagree, InputError if block_size contradicts
+    them or what the family has, and if nothing tells.
     """
     sources = dict(family.sources(config, names)) if isinstance(family, Varying) else {}
     stated = next(iter(sources.values()), None) if isinstance(family, Varying) else family

@@ -1,6 +1,7 @@
 """Auto-regressive models of transformers: no other model may be a judge.
 
-A model that attends to later tokens would be sure of every token, and nothing would show the error.
+A model that attends to later tokens would be sure of every token, and nothing would show
+the error.
 """
 
 import json

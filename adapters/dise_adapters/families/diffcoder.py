@@ -1,5 +1,6 @@
-"""Stable-DiffCoder: Llama as a block diffusion model. Its config.json says model_type llama, and in
-older revisions LlamaForCausalLM: it must never be taken for an auto-regressive model.
+"""Stable-DiffCoder: Llama as a block diffusion model. Its config.json says model_type
+llama, and in older revisions LlamaForCausalLM: it must never be taken for an
+auto-regressive model.
 """
 
 from dise_adapters.families.backbones import llama_settings

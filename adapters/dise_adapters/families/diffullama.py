@@ -1,8 +1,8 @@
-"""DiffuLLaMA and DiffuGPT: Llama and GPT-2 with full attention. Row i - 1 of the logits predicts
-token i.
+"""DiffuLLaMA and DiffuGPT: Llama and GPT-2 with full attention. Row i - 1 of the logits
+predicts token i.
 
-Their config.json are those of auto-regressive models, so they load only where the user names the
-adapter, and with the id of the mask, which their files may not give.
+Their config.json are those of auto-regressive models, so they load only where the user
+names the adapter, and with the id of the mask, which their files may not give.
 """
 
 from dataclasses import replace

@@ -1,4 +1,5 @@
-"""Dream-v0-Instruct-7B and -Base, DiffuCoder, Dream-Coder, DreamOn, and any model of that format.
+"""Dream-v0-Instruct-7B and -Base, DiffuCoder, Dream-Coder, DreamOn, and any model of that
+format.
 
 Row i - 1 of the logits predicts token i; the engines hide that shift.
 """

@@ -31,25 +31,27 @@ NOT_COVERED = {
     "mdlm": "MDLM, with a backbone of its own",
     "llada_moe_v2": "LLaDA-MoE v2, whose format is not published",
 }
-"""Diffusion models of no family here, by a name in `architectures` or their `model_type`, in lower
-case: refused, so that none is mistaken for another.
+"""Diffusion models of no family here, by a name in `architectures` or their `model_type`,
+in lower case: refused, so that none is mistaken for another.
 """
 
 ConfigFields = dict[str, Any]
 """The fields of a configuration of transformers."""
 
 AnswersFor = Literal["own", "next"]
-"""The position that a row of logits predicts: its own, or the next one. With "next", row 0 also
-answers for position 0, except under causal attention, where position 0 has no answer; under
-block-causal attention the finished block before a block answers for its first token."""
+"""The position that a row of logits predicts: its own, or the next one. With "next", row
+0 also answers for position 0, except under causal attention, where position 0 has no
+answer; under block-causal attention the finished block before a block answers for its
+first token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
     """Weights of the checkpoint that hold several of the model's, one below the other.
 
-    pattern: a regular expression for part of their names. parts: what replaces it in the names of
-    the model's weights, from top to bottom. rows: the rows of each, from the settings.
+    pattern: a regular expression for part of their names. parts: what replaces it in the
+    names of the model's weights, from top to bottom. rows: the rows of each, from the
+    settings.
     """
 
     pattern: str
@@ -61,25 +63,27 @@ class Split:
 class Family:
     """A family: checkpoints of one format.
 
-    about: a one-sentence description. example: the hub id of a published checkpoint. architectures,
-    model_types: the names that config.json gives it; model_types count only if config.json names no
-    architecture. model_class: the transformers class that computes it. defaults: fields of
-    config.json where it has none. covered: the fields that change the computation, with the values
-    that the class covers, the first of them where config.json has none. translate: maps config.json
-    to the class's configuration, with "vocab_size" and "max_position_embeddings"; raises
-    CheckpointError, naming field and value, for what the class does not cover. None: transformers
-    reads config.json itself. key_mapping: regular expressions for the checkpoint's weight names,
-    with their replacements. split: weights to be taken apart. unused: a regular expression for the
-    checkpoint's weights that the class does not compute, such as the pooler of a BERT; any other
-    that the class lacks is refused. head: the modules between the body and the logits; empty for
-    the model's output embeddings alone. mask_tokens, end_tokens: their possible names in the
-    vocabulary. mask_id: of every published checkpoint, where their files may not name it.
-    tempered_confidence, last_block: see ModelInfo. tokenizer_class: transformers' class.
-    takes_gguf: whether GGUF files load too. recognizes: replaces the check of architectures and
-    model_types. other_names: regular expressions for what models are called that have this format
-    and are not covered, with the reason, in which {} is the name. obstacle: returns any other
-    reason for refusing a checkpoint, from its config.json and its name. trained_on,
-    sampler: see MaskPredictor.
+    about: a one-sentence description. example: the hub id of a published checkpoint.
+    architectures, model_types: the names that config.json gives it; model_types count
+    only if config.json names no architecture. model_class: the transformers class that
+    computes it. defaults: fields of config.json where it has none. covered: the fields
+    that change the computation, with the values that the class covers, the first of them
+    where config.json has none. translate: maps config.json to the class's configuration,
+    with "vocab_size" and "max_position_embeddings"; raises CheckpointError, naming field
+    and value, for what the class does not cover. None: transformers reads config.json
+    itself. key_mapping: regular expressions for the checkpoint's weight names, with their
+    replacements. split: weights to be taken apart. unused: a regular expression for the
+    checkpoint's weights that the class does not compute, such as the pooler of a BERT;
+    any other that the class lacks is refused. head: the modules between the body and the
+    logits; empty for the model's output embeddings alone. mask_tokens, end_tokens: their
+    possible names in the vocabulary. mask_id: of every published checkpoint, where their
+    files may not name it. tempered_confidence, last_block: see ModelInfo.
+    tokenizer_class: transformers' class.
+    takes_gguf: whether GGUF files load too. recognizes: replaces the check of
+    architectures and model_types. other_names: regular expressions for what models are
+    called that have this format and are not covered, with the reason, in which {} is the
+    name. obstacle: returns any other reason for refusing a checkpoint, from its
+    config.json and its name. trained_on, sampler: see MaskPredictor.
     """
 
     about: str
@@ -133,7 +137,8 @@ class Family:
         return any(name.casefold() in covered for name in names or [str(fields.get("model_type"))])
 
     def settings(self, fields: JsonFields, where: str) -> ConfigFields | None:
-        """Return the configuration of the model class; None if transformers reads config.json.
+        """Return the configuration of the model class; None if transformers reads
+        config.json.
 
         where: the checkpoint, for errors. Raises CheckpointError for unsupported fields.
         """
@@ -165,9 +170,10 @@ class Checkpoint:
     """A checkpoint for an engine to open.
 
     weights: its files. settings: the fields of the model class's configuration; None if
-    transformers reads config.json. config: transformers' configuration, where it was read.
-    attention: this checkpoint's. mask_id: its mask token, if it has one. told: is told how much is
+    transformers reads config.json. config: transformers' configuration, where it was
     read.
+    attention: this checkpoint's. mask_id: its mask token, if it has one. told: is told
+    how much is read.
     """
 
     family: Family

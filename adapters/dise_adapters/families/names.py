@@ -25,8 +25,9 @@ def remote_classes(fields: JsonFields) -> list[str]:
 
 
 def checkpoint_names(fields: JsonFields, *models: str) -> list[str]:
-    """Return what hub ids or paths, and config.json's _name_or_path, call a checkpoint: the last
-    part of each or, for a snapshot in the hub's cache, that of the id that it is a snapshot of.
+    """Return what hub ids or paths, and config.json's _name_or_path, call a checkpoint:
+    the last part of each or, for a snapshot in the hub's cache, that of the id that it is
+    a snapshot of.
     """
     names = (*models, str(fields.get("_name_or_path") or ""))
     return [_last_name(PurePath(name)) for name in names]

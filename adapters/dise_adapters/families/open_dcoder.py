@@ -1,5 +1,5 @@
-"""Open-dCoder: Qwen2.5-Coder with full attention. Its config.json is that of an auto-regressive
-Qwen2: only its name tells it. Row i - 1 of the logits predicts token i.
+"""Open-dCoder: Qwen2.5-Coder with full attention. Its config.json is that of an
+auto-regressive Qwen2: only its name tells it. Row i - 1 of the logits predicts token i.
 """
 
 import re

@@ -17,10 +17,11 @@ MASK_NAMES = (
 def special_tokens(
     family: Family, config: ConfigJson, tokenizer: FastTokenizer, mask_token_id: int | None
 ) -> SpecialTokens:
-    """Return the mask and end tokens of a diffusion model; the first end token pads responses.
+    """Return the mask and end tokens of a diffusion model; the first end token pads
+    responses.
 
-    mask_token_id: the user's option. Raises CheckpointError if no source names a mask token or two
-    sources disagree, InputError if the user's id contradicts the others.
+    mask_token_id: the user's option. Raises CheckpointError if no source names a mask
+    token or two sources disagree, InputError if the user's id contradicts the others.
     """
     masks = dict(_masks(family, config, tokenizer))
     listed = ", ".join(f"{token_id} by {source}" for source, token_id in masks.items())

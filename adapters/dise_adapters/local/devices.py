@@ -9,8 +9,8 @@ from dise_adapters.local.memory import free_main_memory
 from dise_core import Ids, InputError, LogProbs
 
 LIKE_A_GPU = os.environ.get("DISE_LIKE_A_GPU") == "1"
-"""Whether a CPU is treated like a GPU: its weights are not packed, its batches not split for its
-cache. Slower, and meant for tests: what a GPU runs can then be run without one.
+"""Whether a CPU is treated like a GPU: its weights are not packed, its batches not split
+for its cache. Slower, and meant for tests: what a GPU runs can then be run without one.
 """
 
 

@@ -13,9 +13,9 @@ RECLAIMABLE = ("active_file", "inactive_file")
 
 
 def free_main_memory(root: Path = Path("/")) -> int | None:
-    """Return the bytes of main memory that this process may still take, on Linux: what the machine
-    has available, or less where a control group of this process, or one above it, allows less.
-    None where that is unknown. root: of the folders proc and sys.
+    """Return the bytes of main memory that this process may still take, on Linux: what
+    the machine has available, or less where a control group of this process, or one above
+    it, allows less. None where that is unknown. root: of the folders proc and sys.
     """
     info = root / "proc/meminfo"
     if not info.is_file():
@@ -27,8 +27,9 @@ def free_main_memory(root: Path = Path("/")) -> int | None:
 
 
 def _groups(root: Path) -> Iterator[Path]:
-    """Yield the folders of the control groups, of either version, that count this process's memory.
-    A container may see its own as the uppermost, whatever its path is outside.
+    """Yield the folders of the control groups, of either version, that count this
+    process's memory. A container may see its own as the uppermost, whatever its path is
+    outside.
     """
     listing = root / "proc/self/cgroup"
     for line in listing.read_text().splitlines() if listing.is_file() else ["0::/"]:

@@ -7,7 +7,8 @@ import torch
 from dise_core.threads import choose_threads
 
 PARAMETERS_A_THREAD = 300_000
-"""Measured: a second thread does not pay off with 0.3 million parameters, with 0.6 million it does.
+"""Measured: a second thread does not pay off with 0.3 million parameters, with 0.6
+million it does.
 """
 
 

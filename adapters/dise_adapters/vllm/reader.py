@@ -27,8 +27,8 @@ NEVER = {"trust_remote_code": (False, None), "load_format": FORMATS}
 
 
 def open_vllm_reader(checkpoint: Checkpoint, config: EngineConfig) -> Reader:
-    """Return a reader on a new vLLM engine. Raises InputError for a GGUF file or if vLLM is not
-    installed, ModelError if it cannot start.
+    """Return a reader on a new vLLM engine. Raises InputError for a GGUF file or if vLLM
+    is not installed, ModelError if it cannot start.
     """
     if checkpoint.is_gguf:
         raise InputError("GGUF files need the transformers engine", "engine")
@@ -114,8 +114,8 @@ def _engine(folder: Path, config: EngineConfig, runner: str) -> Any:
 
 
 def _environment(num_ranks: int) -> dict[str, str]:
-    """Return vLLM's variables for a model on that many devices: they keep its log off standard
-    output, and on a CPU its KV cache small, as diffusion models use none.
+    """Return vLLM's variables for a model on that many devices: they keep its log off
+    standard output, and on a CPU its KV cache small, as diffusion models use none.
     """
     variables = {
         "VLLM_LOGGING_STREAM": "ext://sys.stderr",

@@ -194,8 +194,8 @@ def checksum(token_ids: Sequence[int] | Ids) -> int:
 
 
 def encode(read: Read) -> ReadJson:
-    """Return a Read without its text. Raises InputError for guidance, of two texts, and for
-    a field of the readout that its form lacks, unless it has its default.
+    """Return a Read without its text. Raises InputError for guidance, of two texts, and
+    for a field of the readout that its form lacks, unless it has its default.
     """
     if read.guidance is not None:
         raise InputError(

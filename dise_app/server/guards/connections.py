@@ -1,6 +1,6 @@
-"""Connections that are given up once their client is late: with a request's head or body, or in
-taking its answer. uvicorn itself only ends those that are idle after an answer, and its
-limit_concurrency refuses requests, not connections that send none.
+"""Connections that are given up once their client is late: with a request's head or body,
+or in taking its answer. uvicorn itself only ends those that are idle after an answer, and
+its limit_concurrency refuses requests, not connections that send none.
 """
 
 import asyncio
@@ -42,8 +42,9 @@ class BoundedConnection(H11Protocol):
         self.transport.close()
 
     def _waits_for(self) -> tuple[str, object] | None:
-        """Return what the client owes, and what has come so far: once that changes, the wait is a
-        new one. None while it waits for us, or idles after an answer, which uvicorn bounds.
+        """Return what the client owes, and what has come so far: once that changes, the
+        wait is a new one. None while it waits for us, or idles after an answer, which
+        uvicorn bounds.
         """
         if (unsent := self.transport.get_write_buffer_size()) or self.transport.is_closing():
             return "reading", unsent
@@ -56,7 +57,8 @@ class BoundedConnection(H11Protocol):
         if is_shutdown:
             return LATE_AFTER_ALL
         limits = self.limits
-        # Bodies answers a late body at its time; this is for what comes after an early answer.
+        # Bodies answers a late body at its time; this is for what comes after an early
+        # answer.
         late_body = limits.body_timeout + LATE_AFTER_ALL
         return {"head": limits.header_timeout, "body": late_body}.get(debt, limits.idle_timeout)
 

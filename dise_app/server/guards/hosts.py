@@ -1,5 +1,5 @@
-"""The names that a server answers to. A page of another site can make its own name resolve to this
-machine (DNS rebinding), and a browser then sends that name as the Host.
+"""The names that a server answers to. A page of another site can make its own name
+resolve to this machine (DNS rebinding), and a browser then sends that name as the Host.
 """
 
 import re

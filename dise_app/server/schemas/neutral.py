@@ -74,9 +74,11 @@ NEUTRAL: dict[str, tuple[list[JsonValue], str]] = {
 
 
 def without_neutral(body: object, fields: frozenset[str]) -> object:
-    """Return a body without its hints, its neutral fields, and its `fields` that are null.
+    """Return a body without its hints, its neutral fields, and its `fields` that are
+    null.
 
-    Raises PydanticCustomError, which names the field, for one that asks for what is not there.
+    Raises PydanticCustomError, which names the field, for one that asks for what is not
+    there.
     """
     if not isinstance(body, dict):
         return body

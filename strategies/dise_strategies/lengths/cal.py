@@ -16,12 +16,14 @@ Floor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class CAL(LengthController):
-    """Climbs from `start` to the length whose masks the model is surest of, then writes it.
+    """Climbs from `start` to the length whose masks the model is surest of, then writes
+    it.
 
-    A length L is worth phi(L) / B(L), `score` in the trace. phi is the mean over L masks of the
-    likeliest token's probability, in one pass; B is what phi is at wrong lengths. Longer ones are
-    probed first, then shorter ones, each way until `patience` in a row are not better; of equals
-    the first probed wins. Made for infilling. Refuses block-causal models.
+    A length L is worth phi(L) / B(L), `score` in the trace. phi is the mean over L masks
+    of the likeliest token's probability, in one pass; B is what phi is at wrong lengths.
+    Longer ones are probed first, then shorter ones, each way until `patience` in a row
+    are not better; of equals the first probed wins. Made for infilling. Refuses
+    block-causal models.
     """
 
     fills_gaps: ClassVar[bool] = True

@@ -12,13 +12,14 @@ class DAEDAL(LengthController):
     """Starts at max_tokens and grows to at most max_gen_length while the model is unsure.
 
     The settings are those of the published code. First the canvas of masks grows by
-    `expansion_factor` tokens at a time until the model is sure enough that the response ends in it.
-    Then eos_check_tokens // 2 end tokens are appended, and the canvas is denoised block by block:
-    each step commits every candidate with a probability above `high_conf_threshold`, or else the
-    most probable one. Unless the model is sure of the end, its least probable candidate below
-    `low_conf_threshold` gives way to `expansion_factor` masks. The request's schedule and unmasking
-    policy are not used. In the trace `score` is the confidence in the end tokens, 0 to 1. A
-    block-causal model never saw blocks behind masks in training; there until-end suits.
+    `expansion_factor` tokens at a time until the model is sure enough that the response
+    ends in it. Then eos_check_tokens // 2 end tokens are appended, and the canvas is
+    denoised block by block: each step commits every candidate with a probability above
+    `high_conf_threshold`, or else the most probable one. Unless the model is sure of the
+    end, its least probable candidate below `low_conf_threshold` gives way to
+    `expansion_factor` masks. The request's schedule and unmasking policy are not used. In
+    the trace `score` is the confidence in the end tokens, 0 to 1. A block-causal model
+    never saw blocks behind masks in training; there until-end suits.
     """
 
     max_gen_length: Length = 2048
@@ -60,7 +61,8 @@ class DAEDAL(LengthController):
         denoiser, start, step, nfe = canvas.denoiser, canvas.prompt_length, 0, 0
         grid = denoiser.text(canvas.ids, start).blocks
         while start < len(canvas.ids):
-            # Inserted masks push the tail on, so the block is cut from the grid anew at each step.
+            # Inserted masks push the tail on, so the block is cut from the grid anew at
+            # each step.
             block = np.arange(*next(grid.spans(start, len(canvas.ids))))
             masked = block[canvas.ids[block] == denoiser.mask_id]
             if len(masked) == 0:

@@ -17,12 +17,13 @@ STEPS_APART = 2**32
 class DiSEFlexible(LengthController):
     """Extends a response one token at a time for as long as its score improves.
 
-    Each iteration masks the last min(D, response length) tokens of the previous text, appends one
-    mask, denoises that tail and scores the text; D grows by one each time. Returns the text with
-    the best score. Stops by "patience" after K iterations in a row without improvement, by
-    "max_iterations" after M_max texts in all, by "context" if one more token would not fit the
-    model. End tokens are removed from the first text only. A block-causal model keeps what it knows
-    of the blocks before the tail. Source: the paper, Algorithm 1.
+    Each iteration masks the last min(D, response length) tokens of the previous text,
+    appends one mask, denoises that tail and scores the text; D grows by one each time.
+    Returns the text with the best score. Stops by "patience" after K iterations in a row
+    without improvement, by "max_iterations" after M_max texts in all, by "context" if one
+    more token would not fit the model. End tokens are removed from the first text only. A
+    block-causal model keeps what it knows of the blocks before the tail. Source: the
+    paper, Algorithm 1.
     """
 
     max_iterations: Length = 10

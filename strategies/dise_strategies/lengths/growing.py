@@ -66,9 +66,10 @@ class GrowingCanvas:
         return self.denoiser.ask(self.ids, response, Candidates(), self.prompt_length)
 
     def fill(self, step: int, masked: Ids, threshold: float) -> Plan[tuple[Reading, Mask, Reading]]:
-        """Return a plan of a denoising step at masks, int64 [M], that commits each candidate with
-        a probability above the threshold, or else the most probable one: the candidates, which of
-        them were committed, bool [M], and what is likeliest at each response position.
+        """Return a plan of a denoising step at masks, int64 [M], that commits each
+        candidate with a probability above the threshold, or else the most probable one:
+        the candidates, which of them were committed, bool [M], and what is likeliest at
+        each response position.
         """
         denoiser = self.denoiser
         readout = denoiser.candidates(denoiser.noise.at_step(step))

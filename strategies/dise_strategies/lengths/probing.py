@@ -47,8 +47,9 @@ def write_best(
     scorer: SequenceScorer,
     reason: str,
 ) -> Plan[Generation]:
-    """Return a plan of the response of the length with the largest value. The values are in the
-    order of the probes; the first of equals wins. reason: why it stopped, unless at max_tokens.
+    """Return a plan of the response of the length with the largest value. The values are
+    in the order of the probes; the first of equals wins. reason: why it stopped, unless
+    at max_tokens.
     """
     length = max(values, key=values.__getitem__)
     text = yield from denoiser.once().write(prompt, length)

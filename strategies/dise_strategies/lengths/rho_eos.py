@@ -15,17 +15,19 @@ SEGMENT = 0.1
 
 
 class RhoEOS(LengthController):
-    """Starts at max_tokens, and grows and shrinks while it writes, to at most max_gen_length.
+    """Starts at max_tokens, and grows and shrinks while it writes, to at most
+    max_gen_length.
 
-    A step commits, in the first `window` tokens with masks, each candidate with a probability above
-    `high_conf_threshold`, or else the most probable one. The same pass tells rho, the share of
-    masks whose likeliest token is the end token: below `low` masks are appended, above `high` masks
-    at the end are removed, step · c of them. With s the distance from the threshold in tenths,
-    rounded up, c is 2^(s - 1), at most 8. The request's schedule, blocks and unmasking policy are
-    not used. In the trace `score` is rho where the length changed. Refuses block-causal models.
+    A step commits, in the first `window` tokens with masks, each candidate with a
+    probability above `high_conf_threshold`, or else the most probable one. The same pass
+    tells rho, the share of masks whose likeliest token is the end token: below `low`
+    masks are appended, above `high` masks at the end are removed, step · c of them. With
+    s the distance from the threshold in tenths, rounded up, c is 2^(s - 1), at most 8.
+    The request's schedule, blocks and unmasking policy are not used. In the trace `score`
+    is rho where the length changed. Refuses block-causal models.
 
-    The authors' code differs in two places: where it shrinks it drops written tokens too, and once
-    the canvas has max_gen_length tokens it never shrinks again.
+    The authors' code differs in two places: where it shrinks it drops written tokens too,
+    and once the canvas has max_gen_length tokens it never shrinks again.
     """
 
     low: float = Field(default=0.4, ge=0, le=1)

@@ -9,11 +9,12 @@ from dise_strategies.lengths.probing import end_of, probe, refuse_blocks, write_
 
 
 class SmartCrop(LengthController):
-    """Cuts a canvas of max_tokens masks where the response has probably ended, then writes it.
+    """Cuts a canvas of max_tokens masks where the response has probably ended, then
+    writes it.
 
     One pass tells P_j, the probability of the end token at each mask. The first i with
-    (1 - P_1) ... (1 - P_i) < tau is the last token; that product is the `score` of the trace's one
-    step. Refuses block-causal models, and models without an end token.
+    (1 - P_1) ... (1 - P_i) < tau is the last token; that product is the `score` of the
+    trace's one step. Refuses block-causal models, and models without an end token.
     """
 
     tau: float = Field(default=0.5, ge=0, le=1)

@@ -4,12 +4,14 @@ from dise_core import Denoiser, Generation, Ids, InputError, LengthController, P
 
 
 class UntilEnd(LengthController):
-    """Appends blocks of masks and denoises each against the finished ones, until one holds an end
-    token or the response has max_tokens tokens. What stands behind its first end token is dropped.
+    """Appends blocks of masks and denoises each against the finished ones, until one
+    holds an end token or the response has max_tokens tokens. What stands behind its first
+    end token is dropped.
 
-    If max_tokens ends inside a block, that block is written as the model's published sampler writes
-    it: whole and then cut, or alone. For block-causal attention alone: with full attention masks
-    that do not exist yet would be missing from what the model sees.
+    If max_tokens ends inside a block, that block is written as the model's published
+    sampler writes it: whole and then cut, or alone. For block-causal attention alone:
+    with full attention masks that do not exist yet would be missing from what the model
+    sees.
     """
 
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:

@@ -20,14 +20,15 @@ from dise_strategies.unmasking.ranked import LowConfidence
 class Remask(Reviser):
     """Masks the response tokens that the model doubts, and writes them again.
 
-    A round masks the least probable tokens, ties leftmost. It writes them one a step over the whole
-    response, the surest first; on a block-causal model block by block, each against the finished
-    ones before it. The new text takes the place of the old if it is better (`accept`, whose scores
-    the trace tells). It ends after `rounds` rounds, when nothing is masked, when a round writes a
-    text that there was, or when a text is not accepted. A round costs a pass for each masked token,
-    and those of the score; read interleaved, two more, and two in the end. Training: on masks alone
-    is enough with `read` interleaved, and with `accept` always, or score with a scorer for which it
-    is. Source: T2M.
+    A round masks the least probable tokens, ties leftmost. It writes them one a step over
+    the whole response, the surest first; on a block-causal model block by block, each
+    against the finished ones before it. The new text takes the place of the old if it is
+    better (`accept`, whose scores the trace tells). It ends after `rounds` rounds, when
+    nothing is masked, when a round writes a text that there was, or when a text is not
+    accepted. A round costs a pass for each masked token, and those of the score; read
+    interleaved, two more, and two in the end. Training: on masks alone is enough with
+    `read` interleaved, and with `accept` always, or score with a scorer for which it is.
+    Source: T2M.
     """
 
     threshold: float = Field(default=0.9, ge=0, le=1)
@@ -39,8 +40,8 @@ class Remask(Reviser):
     rounds: int = Field(default=4, ge=1, le=64)
     """The most rounds."""
     accept: Literal["better", "score", "always"] = "better"
-    """What a new text needs to take the place of the old: a higher DiSE over the whole response, a
-    higher value of the request's own scorer, or nothing."""
+    """What a new text needs to take the place of the old: a higher DiSE over the whole
+    response, a higher value of the request's own scorer, or nothing."""
 
     def check(self, scorer: SequenceScorer) -> None:
         if self.accept == "score" and scorer.scorer.needs_writing:

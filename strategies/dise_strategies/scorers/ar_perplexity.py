@@ -11,9 +11,10 @@ from dise_core import Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenS
 class ARPerplexity(Scorer):
     """Mean log-probability of the response's tokens under an auto-regressive judge.
 
-    The judge reads prompt and response in its own tokens and chat template, in one forward pass,
-    end tokens left out. `log_likelihood` is the sum, `perplexity` exp(-value). Its tokens are not
-    those that a selector chooses from, so that must be "response-text", the default.
+    The judge reads prompt and response in its own tokens and chat template, in one
+    forward pass, end tokens left out. `log_likelihood` is the sum, `perplexity`
+    exp(-value). Its tokens are not those that a selector chooses from, so that must be
+    "response-text", the default.
     """
 
     suits: ClassVar[str] = "auto-regressive models, which no other scorer can read"

@@ -52,9 +52,10 @@ class ScorePart(Strategy):
 
 
 class Combined(Scorer):
-    """The intercept plus the weighted sum of other scores, each with its own selector; -inf where
-    one of them is. With the weights of `dise calibrate` that is the log-odds of being right. Parts
-    that read the same text share a pass. Training: what its parts need.
+    """The intercept plus the weighted sum of other scores, each with its own selector;
+    -inf where one of them is. With the weights of `dise calibrate` that is the log-odds
+    of being right. Parts that read the same text share a pass. Training: what its parts
+    need.
     """
 
     is_among_allowed: ClassVar[bool] = False

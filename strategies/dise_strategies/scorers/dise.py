@@ -10,9 +10,9 @@ from dise_core import Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenS
 class DiSE(Scorer):
     """Mean log p(x_i | X) over the selected positions of the unmasked text X, in nats.
 
-    Costs one forward pass, or none if no position is selected. Training: it reads tokens that the
-    model sees, so a small model must have learnt from visible tokens, too: from finished texts with
-    mistakes, or from edits. Source: the paper, Eq. (2).
+    Costs one forward pass, or none if no position is selected. Training: it reads tokens
+    that the model sees, so a small model must have learnt from visible tokens, too: from
+    finished texts with mistakes, or from edits. Source: the paper, Eq. (2).
     """
 
     suits: ClassVar[str] = "models trained on finished texts: ROC-AUC 0.86"

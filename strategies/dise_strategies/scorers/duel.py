@@ -32,11 +32,12 @@ from dise_core.writing.policy import UnmaskingPolicy, UnmaskingStep
 class Duel(Scorer):
     """The exact log p(response | prompt), in nats, of a sampler with that policy.
 
-    It picks positions by the confidences of the model's own candidates, and puts the text's tokens
-    there. The whole response is replayed, in n / tokens_per_step passes for n tokens; the selector
-    chooses the terms that are added. A block-causal model replays its blocks side by side, each
-    after the given ones, in the passes of one. Random and editing policies are refused. Training:
-    on masks alone is enough. Source: DUEL (arXiv 2603.01367).
+    It picks positions by the confidences of the model's own candidates, and puts the
+    text's tokens there. The whole response is replayed, in n / tokens_per_step passes for
+    n tokens; the selector chooses the terms that are added. A block-causal model replays
+    its blocks side by side, each after the given ones, in the passes of one. Random and
+    editing policies are refused. Training: on masks alone is enough. Source: DUEL (arXiv
+    2603.01367).
     """
 
     default_selector: ClassVar[str] = "response"
@@ -107,8 +108,8 @@ def _by_block(grid: BlockGrid, positions: Ids) -> list[Ids]:
 
 
 def _reads(text: TokenSequence, hidden: Ids, positions: Ids) -> tuple[Read, Read]:
-    """Return the Reads of the log-probability of the text's tokens, and of that of the mask, at
-    positions, int64 [M], with masks at `hidden`. They share a row.
+    """Return the Reads of the log-probability of the text's tokens, and of that of the
+    mask, at positions, int64 [M], with masks at `hidden`. They share a row.
     """
     targets = TokenLogProbs(text.ids[positions])
     tokens = Read(text.with_masks(hidden), positions, targets, context_ids=text.ids)
@@ -117,8 +118,8 @@ def _reads(text: TokenSequence, hidden: Ids, positions: Ids) -> tuple[Read, Read
 
 
 def _without_mask(tokens: Reading, masks: Reading) -> Floats:
-    """Return the tokens' log-probabilities, float64 [M], renormalised over all but the mask, which
-    is never written. They stay bit for bit where the mask has probability 0.
+    """Return the tokens' log-probabilities, float64 [M], renormalised over all but the
+    mask, which is never written. They stay bit for bit where the mask has probability 0.
     """
     share = np.minimum(np.exp(masks.logprobs.astype(np.float64)), 1 - 1e-7)
     return tokens.logprobs.astype(np.float64) - np.log1p(-share)

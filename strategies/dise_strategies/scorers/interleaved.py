@@ -14,9 +14,10 @@ from dise_core.plans.plan import READS_AT_ONCE
 class InterleavedRegeneration(Scorer):
     """Mean log p(x_i | unmasked rest) over the selected tokens, masked in k interleaved passes.
 
-    Pass j masks the response positions r with r % k == j; prompt tokens are never masked, so
-    selected ones are left out. A block-causal model reads each block after the finished earlier
-    ones. Costs at most k passes: with k the response's length, it leaves one token out at a time.
+    Pass j masks the response positions r with r % k == j; prompt tokens are never masked,
+    so selected ones are left out. A block-causal model reads each block after the
+    finished earlier ones. Costs at most k passes: with k the response's length, it leaves
+    one token out at a time.
     Training: on masks alone is enough.
     """
 

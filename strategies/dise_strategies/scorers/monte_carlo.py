@@ -1,5 +1,5 @@
-"""Monte Carlo estimates of the likelihood of the selected tokens given all others; the published
-ones differ in how many tokens a sample masks.
+"""Monte Carlo estimates of the likelihood of the selected tokens given all others; the
+published ones differ in how many tokens a sample masks.
 """
 
 import math
@@ -30,11 +30,13 @@ class MonteCarloScorer(Scorer):
     """Estimates log p(selected tokens | all others), in nats, with its standard error: the mean
     over samples of weight · Σ log p(masked token | partly masked text).
 
-    The selector "response" gives the conditional log-likelihood, "full" the unconditional one. A
-    block-causal model reads each block after the finished earlier ones, in which nothing is masked.
-    Training: on masks alone is enough. NFE: num_samples, minus those that mask nothing. cfg_scale
-    guides each sample with the same text whose whole prompt is masked too, as `cfg` in LLaDA's
-    evaluation, at twice the NFE; a text without a prompt cannot be guided.
+    The selector "response" gives the conditional log-likelihood, "full" the unconditional
+    one. A block-causal model reads each block after the finished earlier ones, in which
+    nothing is masked.
+    Training: on masks alone is enough. NFE: num_samples, minus those that mask nothing.
+    cfg_scale guides each sample with the same text whose whole prompt is masked too, as
+    `cfg` in LLaDA's evaluation, at twice the NFE; a text without a prompt cannot be
+    guided.
     """
 
     default_selector: ClassVar[str] = "response"
@@ -46,8 +48,8 @@ class MonteCarloScorer(Scorer):
     seed: int = Field(default=0, ge=0, lt=2**64)
     """Of the random maskings."""
     shared_masks: bool = False
-    """Whether texts of one prompt with equally many selected tokens get the same maskings, so that
-    their scores differ by less chance."""
+    """Whether texts of one prompt with equally many selected tokens get the same
+    maskings, so that their scores differ by less chance."""
     cfg_scale: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Scale of classifier-free guidance; 0 turns it off."""
 
@@ -97,8 +99,8 @@ class MonteCarloScorer(Scorer):
         return np.flatnonzero(selector.select(sequence))
 
     def standard_error(self, estimates: Floats) -> float | None:
-        """Return the standard error of their mean from the groups' means, or for a single group
-        from its samples, which overestimates it; None for one sample.
+        """Return the standard error of their mean from the groups' means, or for a single
+        group from its samples, which overestimates it; None for one sample.
         """
         groups = estimates.reshape(-1, self.group_size).mean(axis=1)
         values = groups if len(groups) > 1 else estimates
@@ -111,11 +113,12 @@ class MonteCarloScorer(Scorer):
 
 
 class MonteCarlo(MonteCarloScorer):
-    """The paper's estimator, Eq. (1): masks l of n tokens, l uniform in 1..n, with weight n / l.
+    """The paper's estimator, Eq. (1): masks l of n tokens, l uniform in 1..n, with weight
+    n / l.
 
-    The spread "gauss" lowers the variance. A group of it is three samples, or the one or two that
-    there are: ceil(n t) tokens at each node t of a Gauss quadrature, with a small bias. One group
-    tells no standard error.
+    The spread "gauss" lowers the variance. A group of it is three samples, or the one or
+    two that there are: ceil(n t) tokens at each node t of a Gauss quadrature, with a
+    small bias. One group tells no standard error.
     """
 
     suits: ClassVar[str] = "likelihoods: of four choices, 84.6 % right"
@@ -138,9 +141,10 @@ class MonteCarlo(MonteCarloScorer):
 
 
 class StratifiedMonteCarlo(MonteCarloScorer):
-    """LLaDA's own likelihood estimator: like "mc", but l is spread evenly over each batch. It goes
-    from a random start over 1..n, modulo n, which lowers the variance. The standard error comes
-    from the batch means, or for a single batch from its samples, which overestimates it.
+    """LLaDA's own likelihood estimator: like "mc", but l is spread evenly over each
+    batch. It goes from a random start over 1..n, modulo n, which lowers the variance. The
+    standard error comes from the batch means, or for a single batch from its samples,
+    which overestimates it.
     """
 
     batch_size: PositiveInt | None = None
@@ -160,11 +164,12 @@ class StratifiedMonteCarlo(MonteCarloScorer):
 
 
 class DreamMonteCarlo(MonteCarloScorer):
-    """Dream's own likelihood estimator: masks each token with probability t, with weight 1 / t.
+    """Dream's own likelihood estimator: masks each token with probability t, with weight
+    1 / t.
 
-    An end token is appended to a text without one, if there is room; the first and last tokens are
-    never masked. The t are evenly spaced over [eps, 1) from a random start, modulo 1; the standard
-    error of the samples overestimates the true one.
+    An end token is appended to a text without one, if there is room; the first and last
+    tokens are never masked. The t are evenly spaced over [eps, 1) from a random start,
+    modulo 1; the standard error of the samples overestimates the true one.
     """
 
     eps: float = Field(default=1e-3, gt=0, lt=1)

@@ -8,11 +8,11 @@ from dise_core import Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenS
 class Shadow(Scorer):
     """Mean log p(x_i | all but x_i) over the selected positions, in nats, by one shadow read.
 
-    A mask token for each shares its position, sees all that the position may see but the token at
-    it, and is itself seen by none; the other tokens' states have seen x_i. One forward pass of
-    N + M tokens. Training: on masks is enough, though what the mask sees has seen the token that it
-    hides, as in no training. Source: WINO (arXiv 2507.18578), whose shadows of a block see each
-    other; the two were measured 0.14 nats apart.
+    A mask token for each shares its position, sees all that the position may see but the
+    token at it, and is itself seen by none; the other tokens' states have seen x_i. One
+    forward pass of N + M tokens. Training: on masks is enough, though what the mask sees
+    has seen the token that it hides, as in no training. Source: WINO (arXiv 2507.18578),
+    whose shadows of a block see each other; the two were measured 0.14 nats apart.
     """
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:

@@ -15,10 +15,10 @@ class Written(Scorer):
     """How sure the model was of the selected tokens at the steps that wrote them: log p(x_i | the
     text as it stood), untempered, in nats.
 
-    No forward pass, and only for answers that are generated with it. A token that was edited or
-    revised has its newest value; one that nobody chose is left out. Late tokens are seen with
-    nearly all others, so calibrate the score before you read it as a probability. Training: on
-    masks alone is enough.
+    No forward pass, and only for answers that are generated with it. A token that was
+    edited or revised has its newest value; one that nobody chose is left out. Late tokens
+    are seen with nearly all others, so calibrate the score before you read it as a
+    probability. Training: on masks alone is enough.
     """
 
     suits: ClassVar[str] = "answers, if trained on masks alone: 0.81 (dise 0.51)"
@@ -26,8 +26,8 @@ class Written(Scorer):
     reads_end: ClassVar[bool] = False
 
     signal: Literal["logprob", "entropy", "margin"] = "logprob"
-    """The value of each token: its log-probability, or the negative entropy or the margin of the
-    distribution that it came from."""
+    """The value of each token: its log-probability, or the negative entropy or the margin
+    of the distribution that it came from."""
     aggregate: Literal["mean", "least", "sum"] = "mean"
     """The mean, the least or the sum over the tokens."""
 

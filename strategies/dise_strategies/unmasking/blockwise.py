@@ -1,8 +1,8 @@
 """The unmasking policies of block-diffusion families, with their published defaults.
 
 Those of a family that are here under another name: SDAR's low_confidence_static is
-"low-confidence" with tokens_per_step 1, and Stable-DiffCoder's is "threshold" with the threshold
-0.95.
+"low-confidence" with tokens_per_step 1, and Stable-DiffCoder's is "threshold" with the
+threshold 0.95.
 """
 
 from typing import ClassVar
@@ -25,8 +25,9 @@ class Sequential(UnmaskingPolicy):
 
 
 class LowConfidenceDynamic(UnmaskingPolicy):
-    """Commits every candidate with a probability above the threshold, or the schedule's quota of
-    the most probable if these are more. The quota is one a step unless the request says otherwise.
+    """Commits every candidate with a probability above the threshold, or the schedule's
+    quota of the most probable if these are more. The quota is one a step unless the
+    request says otherwise.
     Source: SDAR.
     """
 
@@ -52,8 +53,9 @@ class LLaDA2Editing(LLaDA2):
     """LLaDA2.1's: as LLaDA2.0's, and edits what it has committed.
 
     A committed token of the block gives way to another candidate with a probability above
-    `editing_threshold`. After the last mask is filled the block is read again until nothing
-    changes; that pass has seen the final tokens, so DiSE of the block comes from it.
+    `editing_threshold`. After the last mask is filled the block is read again until
+    nothing changes; that pass has seen the final tokens, so DiSE of the block comes from
+    it.
     """
 
     edits: ClassVar[bool] = True
@@ -75,8 +77,8 @@ class LLaDA2Editing(LLaDA2):
 
 
 class EntropyBounded(UnmaskingPolicy):
-    """Commits the candidates of lowest entropy while the entropies, in nats, add up to less than
-    the bound, and always the first. Source: SDAR.
+    """Commits the candidates of lowest entropy while the entropies, in nats, add up to
+    less than the bound, and always the first. Source: SDAR.
     """
 
     confidence: ClassVar[Confidence] = "entropy"
@@ -92,9 +94,10 @@ class EntropyBounded(UnmaskingPolicy):
 
 
 class SubBlocks(UnmaskingPolicy):
-    """Fills a block by sub-blocks from left to right: in each step every candidate of the first one
-    that holds a mask with a probability above the threshold, and always the most probable. A
-    block's first token, known from the pass before, is committed alone. Source: Fast-dLLM v2.
+    """Fills a block by sub-blocks from left to right: in each step every candidate of the
+    first one that holds a mask with a probability above the threshold, and always the
+    most probable. A block's first token, known from the pass before, is committed alone.
+    Source: Fast-dLLM v2.
     """
 
     uses_quota: ClassVar[bool] = False

@@ -23,8 +23,9 @@ class ThresholdUnmasking(UnmaskingPolicy):
 
 
 class Factor(UnmaskingPolicy):
-    """Commits the most probable candidates while (r + 1)(1 - p) <= factor for the r-th of them, and
-    always the best one. The more are written in parallel, the more probable each must be.
+    """Commits the most probable candidates while (r + 1)(1 - p) <= factor for the r-th of
+    them, and always the best one. The more are written in parallel, the more probable
+    each must be.
     """
 
     uses_quota: ClassVar[bool] = False

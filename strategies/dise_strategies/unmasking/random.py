@@ -19,7 +19,8 @@ class RandomUnmasking(UnmaskingPolicy):
 
 
 class Origin(UnmaskingPolicy):
-    """Commits each masked position independently, with the schedule's share as probability.
+    """Commits each masked position independently, with the schedule's share as
+    probability.
 
     A step may commit nothing. Source: Dream.
     """

@@ -14,9 +14,9 @@ def surest(confidences: Floats) -> Ids:
 
 
 class RankedPolicy(UnmaskingPolicy):
-    """Commits the quota's number of candidates of highest confidence; of equals, the leftmost. With
-    alg_temp > 0 they are drawn without replacement from softmax(confidence / alg_temp), as in
-    Dream.
+    """Commits the quota's number of candidates of highest confidence; of equals, the
+    leftmost. With alg_temp > 0 they are drawn without replacement from softmax(confidence
+    / alg_temp), as in Dream.
     """
 
     alg_temp: float = Field(default=0.0, ge=0, allow_inf_nan=False)
@@ -28,7 +28,8 @@ class RankedPolicy(UnmaskingPolicy):
 
     def choose(self, step: UnmaskingStep) -> Ids:
         keys = step.confidences
-        # The top k of logits with Gumbel noise are k draws without replacement from their softmax.
+        # The top k of logits with Gumbel noise are k draws without replacement from their
+        # softmax.
         if self.alg_temp > 0:
             uniforms = np.clip(step.random(), 1e-300, 1 - 2**-53)
             keys = keys / self.alg_temp - np.log(-np.log(uniforms))

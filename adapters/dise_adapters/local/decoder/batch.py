@@ -13,10 +13,11 @@ from dise_core import Ids, Mask
 class TextBatch:
     """Texts that run together.
 
-    input_ids: int64 [B, N]. is_real: bool [B, N], False at padding, which follows a text; None
-    without padding. positions: each token's in its text, int64 [B or 1, N]. groups: 0 for tokens of
-    the text, else the number of their overlay, int64 [B, N]; None without overlays. cached: what to
-    store in the KV cache, and what to read from it; never together with overlays.
+    input_ids: int64 [B, N]. is_real: bool [B, N], False at padding, which follows a text;
+    None without padding. positions: each token's in its text, int64 [B or 1, N]. groups:
+    0 for tokens of the text, else the number of their overlay, int64 [B, N]; None without
+    overlays. cached: what to store in the KV cache, and what to read from it; never
+    together with overlays.
     """
 
     input_ids: Ids

@@ -1,9 +1,10 @@
-"""Linear layers whose weights are integers of 8 or 4 bits, and that a CPU multiplies as such.
+"""Linear layers whose weights are integers of 8 or 4 bits, and that a CPU multiplies as
+such.
 
-int8: a row's weights are integers and a scale. int4: in blocks of 32, as in GGUF's Q4_0; a block's
-scale counts in steps of its row's, so that a layer unpacks to int8 by integer arithmetic, each time
-that it runs. States are rounded too, to 8 bits with a scale for each token, so that an answer does
-not depend on what is computed beside it.
+int8: a row's weights are integers and a scale. int4: in blocks of 32, as in GGUF's Q4_0;
+a block's scale counts in steps of its row's, so that a layer unpacks to int8 by integer
+arithmetic, each time that it runs. States are rounded too, to 8 bits with a scale for
+each token, so that an answer does not depend on what is computed beside it.
 """
 
 import platform
@@ -122,8 +123,8 @@ def _int8(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _int4(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the integers in pairs, one of each half of a row, uint8 [out, in / 2], the blocks'
-    scales, int16 [out, blocks, 1], and the rows'.
+    """Return the integers in pairs, one of each half of a row, uint8 [out, in / 2], the
+    blocks' scales, int16 [out, blocks, 1], and the rows'.
 
     A block's weights are -8 to 7 times its scale; the largest of them, either way, is -8.
     """

@@ -19,12 +19,12 @@ GROWTH = 16
 
 
 class KVCache:
-    """Rotated keys, and values: [L, 2, T, H, D], allocated at first use. T: `max_tokens` of texts
-    under way, and `prefix_tokens` of finished beginnings, in `prefixes`.
+    """Rotated keys, and values: [L, 2, T, H, D], allocated at first use. T: `max_tokens`
+    of texts under way, and `prefix_tokens` of finished beginnings, in `prefixes`.
 
-    A new text gets all the rows that it may ever need, so that growing texts do not wait for one
-    another. A slot holds its rows until its last reference goes, in whichever thread; a text that
-    gets shorter keeps them.
+    A new text gets all the rows that it may ever need, so that growing texts do not wait
+    for one another. A slot holds its rows until its last reference goes, in whichever
+    thread; a text that gets shorter keeps them.
     """
 
     def __init__(
@@ -36,8 +36,8 @@ class KVCache:
         prefix_tokens: int = 0,
         step: int = 1,
     ) -> None:
-        """shape: layers, key-value heads, head dimension. step: tokens in a block of a beginning,
-        where the model's attention makes them exact.
+        """shape: layers, key-value heads, head dimension. step: tokens in a block of a
+        beginning, where the model's attention makes them exact.
         """
         layers, heads, size = shape
         self._shape = (layers, 2, max_tokens + prefix_tokens, heads, size)
@@ -70,11 +70,13 @@ class KVCache:
         return True
 
     def take(self, hint: CacheHint, length: int) -> bool:
-        """Give the slot room for the text, all that it may ever need, and return True. What it held
-        no longer counts, whether or not the pass that is to compute the text succeeds.
+        """Give the slot room for the text, all that it may ever need, and return True.
+        What it held no longer counts, whether or not the pass that is to compute the text
+        succeeds.
 
-        Return False without enough room, and for a text that outgrows what it has; what the slot
-        held is then no longer valid. So whether a text is cached never depends on other texts.
+        Return False without enough room, and for a text that outgrows what it has; what
+        the slot held is then no longer valid. So whether a text is cached never depends
+        on other texts.
         """
         missing = self.missing(hint, length)
         if length > self._most or missing > self.num_free:
@@ -83,7 +85,8 @@ class KVCache:
         if hint.slot not in self._texts:
             rows, self._free = self._free[:missing], self._free[missing:]
             self._texts[hint.slot] = _Text(rows, np.zeros(missing, np.int64))
-            # The finalizer may run in any thread, so it only appends; num_free collects the rows.
+            # The finalizer may run in any thread, so it only appends; num_free collects
+            # the rows.
             weakref.finalize(hint.slot, self._returned.append, self._texts[hint.slot])
         text = self._texts[hint.slot]
         if length > len(text.rows):
@@ -97,8 +100,8 @@ class KVCache:
             self._texts[slot].length = self._texts[slot].current = 0
 
     def current(self, slot: CacheSlot) -> int:
-        """Return how many tokens from the text's start on have the keys and values of the text that
-        was read last. Those behind a window are older than it.
+        """Return how many tokens from the text's start on have the keys and values of the
+        text that was read last. Those behind a window are older than it.
         """
         return self._texts[slot].current
 
@@ -115,8 +118,9 @@ class KVCache:
         return slot not in self._texts
 
     def adopt(self, hint: CacheHint, ids: Ids, rows: Ids) -> bool:
-        """Give the slot room for the text `ids`, int64 [N], and copy the keys and values of its
-        beginning from these rows of memory, int64 [< N]. Return False without enough room.
+        """Give the slot room for the text `ids`, int64 [N], and copy the keys and values
+        of its beginning from these rows of memory, int64 [< N]. Return False without
+        enough room.
         """
         if not self.take(hint, len(ids)):
             return False
@@ -125,8 +129,8 @@ class KVCache:
         return True
 
     def keep(self, slot: CacheSlot, ids: Ids, salt: str = "") -> None:
-        """Keep a beginning of the slot's text, int64 [N], finished and current, in `prefixes`, for
-        texts of the same salt.
+        """Keep a beginning of the slot's text, int64 [N], finished and current, in
+        `prefixes`, for texts of the same salt.
         """
         text, prefixes = self._texts[slot], self.prefixes
         if prefixes is None or (count := prefixes.in_blocks(len(ids))) <= text.kept:
@@ -169,9 +173,9 @@ class KVCache:
 
 @dataclass(slots=True, eq=False)
 class _Text:
-    """A cached text: its rows of memory, and its tokens as they were cached, int64 [>= length]; its
-    length in tokens, how many of them are current, and kept as a beginning, and whether passes have
-    computed all.
+    """A cached text: its rows of memory, and its tokens as they were cached, int64 [>=
+    length]; its length in tokens, how many of them are current, and kept as a beginning,
+    and whether passes have computed all.
     """
 
     rows: Ids
@@ -186,10 +190,11 @@ class _Text:
 class CachedPass:
     """One forward pass that writes to the KV cache, and may read from it.
 
-    fresh: the tokens of the flattened batch to be cached, int64 [T]; written: the row of memory for
-    each, int64 [T]. read: the rows of memory of each text, padded; a slice, which copies nothing,
-    if they follow one another, else int64 [B * N]; None if the batch holds whole texts. shape: B
-    and N. is_key: which of those are not padding, bool [B, N]; None if all.
+    fresh: the tokens of the flattened batch to be cached, int64 [T]; written: the row of
+    memory for each, int64 [T]. read: the rows of memory of each text, padded; a slice,
+    which copies nothing, if they follow one another, else int64 [B * N]; None if the
+    batch holds whole texts. shape: B and N. is_key: which of those are not padding, bool
+    [B, N]; None if all.
     """
 
     memory: Tensor
@@ -200,8 +205,8 @@ class CachedPass:
     is_key: Mask | None = None
 
     def update(self, key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """Cache one layer's keys and values [B, W, H, D]. Return those to attend to: the same, or
-        with `read` those of the whole texts, [B, N, H, D].
+        """Cache one layer's keys and values [B, W, H, D]. Return those to attend to: the
+        same, or with `read` those of the whole texts, [B, N, H, D].
         """
         memory = self.memory[layer]
         for index, part in enumerate((key, value)):

@@ -24,9 +24,11 @@ class Traits:
 
 
 class Layer:
-    """One transformer layer, with its norms; its query, key and value projections are one matmul.
+    """One transformer layer, with its norms; its query, key and value projections are one
+    matmul.
 
-    In the comments of shapes: H query heads, then H' each of keys and values, of dimension D.
+    In the comments of shapes: H query heads, then H' each of keys and values, of
+    dimension D.
     """
 
     def __init__(
@@ -72,8 +74,8 @@ class Layer:
     def rotated(
         self, heads: Tensor, rotation: tuple[Tensor, Tensor], cached: CachedPass | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the rotated queries [B, N, H, D] of `heads`, and the keys and values to attend to:
-        those of `heads`, or with a cache those of the whole texts.
+        """Return the rotated queries [B, N, H, D] of `heads`, and the keys and values to
+        attend to: those of `heads`, or with a cache those of the whole texts.
         """
         sizes = [self._num_queries, self.num_keys]
         turning, value = torch.split(heads, [sum(sizes), self.num_keys], 2)
@@ -83,9 +85,9 @@ class Layer:
         return query, key, value
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """Return attention's output [B, M, H * D] for queries [B, M, H, D] over keys and values
-        [B, N, H', D]. mask: bool, broadcast to [B, 1, M, N], or to more keys that nothing sees;
-        None if every key is visible.
+        """Return attention's output [B, M, H * D] for queries [B, M, H, D] over keys and
+        values [B, N, H', D]. mask: bool, broadcast to [B, 1, M, N], or to more keys that
+        nothing sees; None if every key is visible.
         """
         if mask is not None and (more := mask.shape[-1] - key.shape[1]):
             key, value = (pad(part, (0, 0, 0, 0, 0, more)) for part in (key, value))
@@ -133,8 +135,8 @@ class Experts:
     """A mixture of experts as transformers computes it, each token routed on its own."""
 
     def __init__(self, block: Any, make_linear: MakeLinear = linear) -> None:
-        """Take over a block of transformers. make_linear: if it is not `linear`, it makes the
-        layers of each expert, of which the block holds one tensor for all.
+        """Take over a block of transformers. make_linear: if it is not `linear`, it makes
+        the layers of each expert, of which the block holds one tensor for all.
         """
         self._block = block
         if make_linear is linear:
@@ -167,8 +169,8 @@ class SeparateExperts(nn.Module):
         self._layers = [[make_linear(weight.detach(), None) for weight in pair] for pair in weights]
 
     def forward(self, states: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
-        """Return what the experts make of states [T, d]. experts: those of each token, int64
-        [T, K]; weights: theirs, [T, K].
+        """Return what the experts make of states [T, d]. experts: those of each token,
+        int64 [T, K]; weights: theirs, [T, K].
         """
         result = torch.zeros_like(states)
         for index in torch.unique(experts).tolist():
@@ -191,8 +193,8 @@ def norm_of(weight: Tensor, epsilon: float) -> Callable[[Tensor], Tensor]:
 
 
 def _rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Return heads [B, N, H, D] with rotary position embeddings applied to the first R of their
-    dimensions. cos, sin: [B or 1, N, R], their two halves equal.
+    """Return heads [B, N, H, D] with rotary position embeddings applied to the first R of
+    their dimensions. cos, sin: [B or 1, N, R], their two halves equal.
     """
     size = cos.shape[-1]
     if size < heads.shape[-1]:

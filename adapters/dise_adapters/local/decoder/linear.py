@@ -1,8 +1,9 @@
-"""Linear layers, joined if they share their input, and on a CPU with weights packed for oneDNN.
+"""Linear layers, joined if they share their input, and on a CPU with weights packed for
+oneDNN.
 
-Unpacked float32 matmuls go to MKL, which runs at half the speed on AMD processors, and whose result
-for a row depends on the number of rows; oneDNN's does not. Source: torch.compile packs the weights
-that it may freeze in the same way.
+Unpacked float32 matmuls go to MKL, which runs at half the speed on AMD processors, and
+whose result for a row depends on the number of rows; oneDNN's does not. Source:
+torch.compile packs the weights that it may freeze in the same way.
 """
 
 import platform

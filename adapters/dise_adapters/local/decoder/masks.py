@@ -11,14 +11,15 @@ from dise_core import Attention, Bidirectional, Ids, Mask
 
 
 class Masks:
-    """The attention masks of one batch, from the model's attention and the batch's padding.
+    """The attention masks of one batch, from the model's attention and the batch's
+    padding.
 
-    A token of an overlay attends to the text as its position may, but sees its own overlay where
-    that stands; the text sees no overlay.
+    A token of an overlay attends to the text as its position may, but sees its own
+    overlay where that stands; the text sees no overlay.
 
-    Texts whose tokens have the same positions share one mask, and a part of the mask that hides
-    nothing is left out: the padding's where no real token attends to padding, the attention's where
-    every token of a window attends to the whole text.
+    Texts whose tokens have the same positions share one mask, and a part of the mask that
+    hides nothing is left out: the padding's where no real token attends to padding, the
+    attention's where every token of a window attends to the whole text.
     """
 
     def __init__(
@@ -33,7 +34,8 @@ class Masks:
             self._lines = np.arange(len(self._allowed)).reshape(positions.shape)
             is_key = None
         elif not isinstance(attention, Bidirectional):
-            # One row of the table for each distinct position, whatever the number of texts.
+            # One row of the table for each distinct position, whatever the number of
+            # texts.
             distinct, lines = np.unique(positions, return_inverse=True)
             allowed = attention.allows(distinct, np.arange(num_keys))
             self._lines = lines.reshape(positions.shape)
@@ -50,8 +52,8 @@ class Masks:
         return self._is_key if self._allowed is None else self._of(self._lines)
 
     def at(self, columns: Ids) -> Tensor | None:
-        """Return the mask for M queries per text, bool [B or 1, 1, M or 1, N]. columns: their
-        columns in the batch, int64 [B, M].
+        """Return the mask for M queries per text, bool [B or 1, 1, M or 1, N]. columns:
+        their columns in the batch, int64 [B, M].
         """
         if self._allowed is None:
             return self._is_key
@@ -99,7 +101,8 @@ def _of_overlays(
     replaces = torch.zeros(shape, dtype=torch.bool, device=device)
     replaces[text, group, positions] = True
     replaces[:, 0] = False
-    # By position, then by key: what each token sees of the text, and of its own overlay all.
+    # By position, then by key: what each token sees of the text, and of its own overlay
+    # all.
     of_text = allows[positions] & ~replaces[text, group]
     query, key = group[:, :, None], group[:, None, :]
     shape = (*positions.shape, positions.shape[1])

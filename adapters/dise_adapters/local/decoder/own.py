@@ -1,9 +1,11 @@
-"""Our forward pass of Llama, Qwen2 and Qwen3; its last layer runs only at the positions read.
+"""Our forward pass of Llama, Qwen2 and Qwen3; its last layer runs only at the positions
+read.
 
-The last layer's attention, its feed-forward block and the final norm are needed at no other
-position, so a Llama-like model of L layers that is read at few positions does about L - 1 layers of
-work. The first layer's queries, keys and values depend on the token alone, so they are computed
-once for each distinct token: most tokens of a canvas are masks.
+The last layer's attention, its feed-forward block and the final norm are needed at no
+other position, so a Llama-like model of L layers that is read at few positions does about
+L - 1 layers of work. The first layer's queries, keys and values depend on the token
+alone, so they are computed once for each distinct token: most tokens of a canvas are
+masks.
 """
 
 from __future__ import annotations
@@ -32,16 +34,18 @@ KNOWN = ("LlamaModel", "Qwen2Model", "Qwen3Model", "Qwen3MoeModel", "Glm4MoeMode
 """The classes of transformers that OwnBody computes: importing them takes seconds."""
 
 Rotation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""Returns cosines and sines [B, N, D] for positions [B, N], in the dtype of the states given first.
+"""Returns cosines and sines [B, N, D] for positions [B, N], in the dtype of the states
+given first.
 """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecoderParts:
-    """What a decoder is made of. embedding: [V, d]. head: returns its weight and bias; None where
-    the embedding is its weight. norm: the last one's weight, [d], on the device and in the type of
-    the states. layer: takes a layer's number, in order, and returns its weights by transformers'
-    names, and its mixture of experts if it has one. It keeps neither: nothing is in memory twice.
+    """What a decoder is made of. embedding: [V, d]. head: returns its weight and bias;
+    None where the embedding is its weight. norm: the last one's weight, [d], on the
+    device and in the type of the states. layer: takes a layer's number, in order, and
+    returns its weights by transformers' names, and its mixture of experts if it has one.
+    It keeps neither: nothing is in memory twice.
     """
 
     embedding: Tensor | Int8Linear
@@ -113,7 +117,8 @@ class OwnBody:
         device, shape, cached = self._device, batch.input_ids.shape, batch.cached
         unpadded = Unpadded.of(batch.is_real, shape, device)
         last_rows = _LastRows.of(rows, unpadded, device)
-        # Up to its attention the first layer sees tokens alone: compute each distinct one once.
+        # Up to its attention the first layer sees tokens alone: compute each distinct one
+        # once.
         ids, inverse = np.unique(batch.input_ids, return_inverse=True)
         distinct, token_of = on_device(device, padded_rows(ids, device), inverse.reshape(shape))
         masks = Masks(self._attention, batch, device, is_wide=True)
@@ -136,11 +141,12 @@ class OwnBody:
 
 @dataclass(frozen=True, slots=True)
 class _LastRows:
-    """The R rows that are read, R padded by padded_rows, also as M queries per text, padded with 0.
+    """The R rows that are read, R padded by padded_rows, also as M queries per text,
+    padded with 0.
 
-    queries: rows of the flattened padded batch, int64 [B, M]. columns: the same as columns of the
-    batch, on the host. tokens: the unpadded index of each of the R rows, int64 [R]. answers: the
-    index of each among the flattened queries, int64 [R].
+    queries: rows of the flattened padded batch, int64 [B, M]. columns: the same as
+    columns of the batch, on the host. tokens: the unpadded index of each of the R rows,
+    int64 [R]. answers: the index of each among the flattened queries, int64 [R].
     """
 
     queries: Tensor

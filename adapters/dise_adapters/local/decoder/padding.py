@@ -23,8 +23,8 @@ MIN_PADDING = 0.1
 
 
 def padded_texts(rows: Sequence[Ids], multiple: int = 1) -> tuple[Ids, Mask | None]:
-    """Return rows of ids as int64 [B, N], padded with 0, N a multiple of `multiple`, and which are
-    not padding, bool [B, N]; None if all.
+    """Return rows of ids as int64 [B, N], padded with 0, N a multiple of `multiple`, and
+    which are not padding, bool [B, N]; None if all.
     """
     width = -(-max(map(len, rows)) // multiple) * multiple
     ids, is_real = np.zeros((len(rows), width), np.int64), np.zeros((len(rows), width), np.bool_)
@@ -36,8 +36,8 @@ def padded_texts(rows: Sequence[Ids], multiple: int = 1) -> tuple[Ids, Mask | No
 def padded_rows(indices: Ids, device: torch.device) -> Ids:
     """Return indices int64 [R], on a CPU padded with zeros so that few different R occur.
 
-    oneDNN compiles a kernel for each new number of rows and keeps it: compiling takes time, and the
-    kernels pile up in memory.
+    oneDNN compiles a kernel for each new number of rows and keeps it: compiling takes
+    time, and the kernels pile up in memory.
     """
     if is_gpu(device):
         return indices
@@ -51,11 +51,12 @@ def key_multiple(device: torch.device) -> int:
 
 
 def key_width(num_keys: int, device: torch.device) -> int:
-    """Return to how many keys a causal mask is padded on a CPU, so that a token's attention is the
-    same to the bit whatever keys that it does not see stand behind its own.
+    """Return to how many keys a causal mask is padded on a CPU, so that a token's
+    attention is the same to the bit whatever keys that it does not see stand behind its
+    own.
 
-    Attention takes 512 keys at a time. MKL adds up to 192 of them one by one, and more in parts
-    that depend on how many there are. Measured with AVX-512.
+    Attention takes 512 keys at a time. MKL adds up to 192 of them one by one, and more in
+    parts that depend on how many there are. Measured with AVX-512.
     """
     if is_gpu(device):
         return num_keys
@@ -67,9 +68,10 @@ def key_width(num_keys: int, device: torch.device) -> int:
 class Unpadded:
     """Index maps between a padded batch [B, N] and its T tokens without padding.
 
-    rows: the row of each token in the flattened padded batch, int64 [T], T padded by padded_rows;
-    None if T is B * N. tokens: the token at each of those rows, int64 [B * N], 0 at padding; None
-    if the padding is kept. Both are on the device; `index` is `tokens` on the host.
+    rows: the row of each token in the flattened padded batch, int64 [T], T padded by
+    padded_rows; None if T is B * N. tokens: the token at each of those rows, int64 [B *
+    N], 0 at padding; None if the padding is kept. Both are on the device; `index` is
+    `tokens` on the host.
     """
 
     shape: tuple[int, int]

@@ -1,7 +1,8 @@
 """Beginnings of texts whose keys and values are kept for later texts that begin alike.
 
-Exact where no token sees a later one, or one of a later block: then keys and values depend on the
-tokens up to the end of their block alone, and those are what a block is found by.
+Exact where no token sees a later one, or one of a later block: then keys and values
+depend on the tokens up to the end of their block alone, and those are what a block is
+found by.
 """
 
 from collections import OrderedDict
@@ -16,8 +17,8 @@ STEP = 4
 """The fewest tokens in a block."""
 
 Key = tuple[int | str, bytes]
-"""The number of the block before, for a text's first the text's salt, and the tokens: no two
-beginnings share one, and no two salts a beginning.
+"""The number of the block before, for a text's first the text's salt, and the tokens: no
+two beginnings share one, and no two salts a beginning.
 """
 
 
@@ -38,9 +39,10 @@ class _Block:
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """Rows of memory for one text, int64 [N]: first those of `num_known` tokens that are kept, and
-    stay as long as it lasts, then free ones. finished: the tokens from the text's start whose keys
-    and values a pass has put there, to be kept, int64 [<= N]. salt: that of the text.
+    """Rows of memory for one text, int64 [N]: first those of `num_known` tokens that are
+    kept, and stay as long as it lasts, then free ones. finished: the tokens from the
+    text's start whose keys and values a pass has put there, to be kept, int64 [<= N].
+    salt: that of the text.
     """
 
     rows: Ids
@@ -51,9 +53,9 @@ class Lease:
 
 
 class PrefixTree:
-    """A tree of blocks of `step` tokens, each with its rows of memory. Where rows are missing the
-    blocks that were used least recently go, the last of a beginning first. Texts of different
-    salts share none.
+    """A tree of blocks of `step` tokens, each with its rows of memory. Where rows are
+    missing the blocks that were used least recently go, the last of a beginning first.
+    Texts of different salts share none.
     """
 
     def __init__(self, rows: Ids, step: int) -> None:
@@ -85,8 +87,8 @@ class PrefixTree:
         return count // self.step * self.step
 
     def following(self, ids: Ids, count: int, salt: str = "") -> Key | None:
-        """Return what stands for the first tokens, at least `count` and a block, that follow the
-        kept ones of a text, int64 [N]; None if fewer do.
+        """Return what stands for the first tokens, at least `count` and a block, that
+        follow the kept ones of a text, int64 [N]; None if fewer do.
         """
         path, size = self._path(ids, salt), max(count, self.step)
         start = len(path) * self.step
@@ -95,8 +97,8 @@ class PrefixTree:
         return _last(path, salt), ids[start : start + size].tobytes()
 
     def begin(self, ids: Ids, limit: int, salt: str = "") -> Lease | None:
-        """Return rows for a text, int64 [N], at most `limit` of its tokens known; None if there are
-        too few. Every lease must `end`.
+        """Return rows for a text, int64 [N], at most `limit` of its tokens known; None if
+        there are too few. Every lease must `end`.
         """
         path = self._path(ids[:limit], salt)
         num_known = len(path) * self.step
@@ -136,8 +138,8 @@ class PrefixTree:
             self._blocks.move_to_end(key)
 
     def _evict(self, missing: int) -> None:
-        """Free the rows of idle blocks until so many are free. One block's users use all before it,
-        so that the first idle one has none behind it.
+        """Free the rows of idle blocks until so many are free. One block's users use all
+        before it, so that the first idle one has none behind it.
         """
         while len(self._free) < missing:
             key = next(key for key, block in self._blocks.items() if not block.users)

@@ -56,8 +56,8 @@ class WholeBody:
         return states.to(self._device)
 
     def _mask(self, batch: TextBatch) -> Tensor | None:
-        """Return the padding's mask [B, N], from which transformers makes its own; in blocks, and
-        for overlays, the whole mask, [B, 1, N, N], to be added to the scores.
+        """Return the padding's mask [B, N], from which transformers makes its own; in
+        blocks, and for overlays, the whole mask, [B, 1, N, N], to be added to the scores.
         """
         if batch.groups is None and not isinstance(self._attention, BlockCausal):
             if batch.is_real is None:
@@ -70,8 +70,9 @@ class WholeBody:
         return scores if mask is None else scores.masked_fill_(~mask, torch.finfo(dtype).min)
 
     def _obeys_masks(self) -> bool:
-        """Return whether the model takes any mask and any positions, from what it computes: a token
-        that the others must not see changes nothing for them, but depends on its own position.
+        """Return whether the model takes any mask and any positions, from what it
+        computes: a token that the others must not see changes nothing for them, but
+        depends on its own position.
         """
         config = self._model.config
         windows = "sliding_attention" in (getattr(config, "layer_types", None) or ())

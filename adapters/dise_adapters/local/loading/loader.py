@@ -52,8 +52,9 @@ MISFITS = {
 def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerReader:
     """Return a reader of a checkpoint's safetensors, or of its GGUF file.
 
-    Raises CheckpointError for missing, extra or misshapen weights, InputError for a device that
-    cannot be used and for options that do not fit it, ModelError if loading fails otherwise.
+    Raises CheckpointError for missing, extra or misshapen weights, InputError for a
+    device that cannot be used and for options that do not fit it, ModelError if loading
+    fails otherwise.
     """
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
@@ -113,8 +114,9 @@ def _from_pretrained(
 
 
 def _has_sdpa(model_class: Any, config: object) -> bool:
-    """Return whether a class, or an Auto class for that configuration, has torch's attention: from
-    transformers 5.20 on not Gemma 2, whose capped scores it cannot compute.
+    """Return whether a class, or an Auto class for that configuration, has torch's
+    attention: from transformers 5.20 on not Gemma 2, whose capped scores it cannot
+    compute.
     """
     if not hasattr(model_class, "config_class"):
         model_class = model_class._model_mapping.get(type(config), None)
@@ -122,16 +124,17 @@ def _has_sdpa(model_class: Any, config: object) -> bool:
 
 
 def _takes_grouped_matmul(model: PreTrainedModel) -> bool:
-    """Return whether torch's grouped matmul takes the model's experts, if it has any. For rows of a
-    size that is no multiple of 16 bytes it raises a bare RuntimeError.
+    """Return whether torch's grouped matmul takes the model's experts, if it has any. For
+    rows of a size that is no multiple of 16 bytes it raises a bare RuntimeError.
     """
     weights = (part for name, part in model.named_parameters() if name.endswith(EXPERTS))
     return not any(part.shape[-1] * part.element_size() % 16 for part in weights)
 
 
 def _weights(checkpoint: Checkpoint, is_spread: bool) -> Record:
-    """Return from_pretrained's arguments that give the weights: as they are read here, or the files
-    where transformers reads config.json, and where it leaves weights in them (is_spread).
+    """Return from_pretrained's arguments that give the weights: as they are read here, or
+    the files where transformers reads config.json, and where it leaves weights in them
+    (is_spread).
     """
     source, split = checkpoint.weights, checkpoint.family.split
     if checkpoint.settings is None or (is_spread and not (split or checkpoint.is_gguf)):
@@ -167,12 +170,12 @@ def _take_apart(
 def _reader(
     model: PreTrainedModel, device: torch.device, checkpoint: Checkpoint, config: EngineConfig
 ) -> TransformerReader:
-    """Return a reader that applies the head only at the positions read, if the logits are just the
-    head's output.
+    """Return a reader that applies the head only at the positions read, if the logits are
+    just the head's output.
 
-    Models that scale or cap their logits after the head are read through their whole forward pass,
-    and models on several devices through transformers' and accelerate's. device: where a model goes
-    that is quantized; until then it is in main memory.
+    Models that scale or cap their logits after the head are read through their whole
+    forward pass, and models on several devices through transformers' and accelerate's.
+    device: where a model goes that is quantized; until then it is in main memory.
     """
     (is_spread, home), quantizer = spread_over(model), Quantizer.of(config)
     device = home if is_spread or quantizer is None else device
@@ -196,8 +199,8 @@ def _reader(
 def _parts(
     model: PreTrainedModel, family: Family, device: torch.device
 ) -> tuple[PreTrainedModel, torch.nn.Module | None, int]:
-    """Return a model's body, its head, and how many logits there are; None for the head where the
-    logits are not just what the head makes of the body's states.
+    """Return a model's body, its head, and how many logits there are; None for the head
+    where the logits are not just what the head makes of the body's states.
     """
     body, head = model.base_model, model.get_output_embeddings()
     if family.head:
@@ -238,8 +241,8 @@ def _own_reader(
 
 
 def _with_head(parts: DecoderParts, is_int8: bool) -> tuple[DecoderParts, torch.nn.Module, int]:
-    """Return the parts with the embedding that the body takes, the head, and how many logits it
-    has; one is the other where they are tied and int8.
+    """Return the parts with the embedding that the body takes, the head, and how many
+    logits it has; one is the other where they are tied and int8.
     """
     words = parts.embedding
     assert isinstance(words, torch.Tensor)

@@ -44,12 +44,14 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """How many numbers a checkpoint holds: in its embedding; in its head, 0 where that is the
-    embedding or is not told apart; in all layers, in the largest one, in its largest weight.
+    """How many numbers a checkpoint holds: in its embedding; in its head, 0 where that is
+    the embedding or is not told apart; in all layers, in the largest one, in its largest
+    weight.
 
-    dtype: that most are stored in, as safetensors calls it, or "packed". experts: numbers of
-    experts, which transformers joins where it loads the model. states: those that our own
-    forward pass holds for each token; 0 where transformers loads the model. vocab_size: of our own.
+    dtype: that most are stored in, as safetensors calls it, or "packed". experts: numbers
+    of experts, which transformers joins where it loads the model. states: those that our
+    own forward pass holds for each token; 0 where transformers loads the model.
+    vocab_size: of our own.
     unpacked: copies in float32 of the weight that is being read from a GGUF file.
     is_unpacked_first: whether transformers unpacks all of that file before it loads it.
     """
@@ -93,14 +95,15 @@ class Outline:
 def sizes(
     outline: Outline, device: torch.device, dtype: torch.dtype, quantization: Quantization | None
 ) -> dict[str, Size]:
-    """Return what loading takes of the main memory and of the device's. Pages of a mapped file
-    count nothing, as the system may drop them.
+    """Return what loading takes of the main memory and of the device's. Pages of a mapped
+    file count nothing, as the system may drop them.
     """
     if outline.states:
         return {str(device): _own_size(outline, device, dtype, quantization)}
     size: float = (outline.embedding + outline.head + outline.layers) * dtype.itemsize
     first = 4 * size / dtype.itemsize if outline.is_unpacked_first else 0
-    # Mapped weights take memory once they are converted, all before the first experts are joined.
+    # Mapped weights take memory once they are converted, all before the first experts are
+    # joined.
     is_converted = dtype != STORED.get(outline.dtype)
     joined = max(outline.layer, outline.experts * is_converted)
     reading = joined * dtype.itemsize + 4 * outline.unpacked * outline.weight
@@ -119,8 +122,9 @@ def sizes(
 def _own_size(
     outline: Outline, device: torch.device, dtype: torch.dtype, quantization: Quantization | None
 ) -> Size:
-    """Return what our own decoder takes, whose layers are read one by one: first the embedding and
-    the head stand beside what is made of them, later a layer beside all that is done.
+    """Return what our own decoder takes, whose layers are read one by one: first the
+    embedding and the head stand beside what is made of them, later a layer beside all
+    that is done.
     """
     size, head, model_size = dtype.itemsize, outline.head, 0.0
     if quantization is None:
@@ -146,8 +150,8 @@ def _own_counts(decoder: StoredDecoder) -> tuple[int, int, int, int, int]:
 
 
 def _counts(numbers: Numbers) -> tuple[int, int, int, int, int]:
-    """Return the numbers outside of layers, 0 for a head, and those of all layers, the largest
-    layer and the largest weight of one.
+    """Return the numbers outside of layers, 0 for a head, and those of all layers, the
+    largest layer and the largest weight of one.
     """
     outside, layers, weight = 0, Counter[str](), 0
     for name, count in numbers.items():

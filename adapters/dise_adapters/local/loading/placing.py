@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 
 def placing(config: EngineConfig, device: torch.device) -> tuple[Record, torch.device | None]:
-    """Return from_pretrained's arguments for where the weights go, and the device to which the
-    model is then moved; None for a model that is spread. Raises InputError for a device map without
-    accelerate.
+    """Return from_pretrained's arguments for where the weights go, and the device to
+    which the model is then moved; None for a model that is spread. Raises InputError for
+    a device map without accelerate.
 
-    Onto a single GPU accelerate loads weight by weight; without it the model is loaded into main
-    memory and then moved. A model that is to be quantized stays there: it may be too large.
+    Onto a single GPU accelerate loads weight by weight; without it the model is loaded
+    into main memory and then moved. A model that is to be quantized stays there: it may
+    be too large.
     """
     has_accelerate = find_spec("accelerate") is not None
     if config.quantization is not None:
@@ -46,8 +47,8 @@ def placing(config: EngineConfig, device: torch.device) -> tuple[Record, torch.d
 
 
 def spread_over(model: PreTrainedModel) -> tuple[bool, torch.device]:
-    """Return whether a device map has put the model on several devices, or on the disk, and the
-    device where texts go in and answers come out.
+    """Return whether a device map has put the model on several devices, or on the disk,
+    and the device where texts go in and answers come out.
     """
     devices = set(getattr(model, "hf_device_map", {"": model.device}).values())
     on = [torch.device(name) for name in devices if name not in ("cpu", "disk")]

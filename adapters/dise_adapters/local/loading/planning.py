@@ -42,8 +42,8 @@ def _states(layer: nn.Module, hidden: int) -> int:
 
 
 def pass_bytes(states: int, vocab_size: int, config: EngineConfig, example: torch.Tensor) -> int:
-    """Return the memory that a forward pass takes. states: numbers for each token. example: any
-    tensor of the pass's type on its device.
+    """Return the memory that a forward pass takes. states: numbers for each token.
+    example: any tensor of the pass's type on its device.
     """
     device = example.device
     tokens = config.max_batch_tokens if is_gpu(device) else CPU_TOKENS
@@ -58,13 +58,14 @@ def cache_tokens(
     example: torch.Tensor,
     working: int,
 ) -> tuple[int, int]:
-    """Return how many tokens' keys and values to keep, of texts under way and of their beginnings:
-    as many as the options say, or else as many of the defaults as fit on the device beside a
-    forward pass: no texts of a model that writes none, no beginnings that are not exact.
+    """Return how many tokens' keys and values to keep, of texts under way and of their
+    beginnings: as many as the options say, or else as many of the defaults as fit on the
+    device beside a forward pass: no texts of a model that writes none, no beginnings that
+    are not exact.
 
-    shape: layers, key-value heads, head dimension. example: any tensor of the cache's type on its
-    device. working: the bytes of a forward pass. Raises InputError for more tokens than fit. What
-    is free is unknown on some devices; then all fit.
+    shape: layers, key-value heads, head dimension. example: any tensor of the cache's
+    type on its device. working: the bytes of a forward pass. Raises InputError for more
+    tokens than fit. What is free is unknown on some devices; then all fit.
     """
     layers, heads, size = shape
     token, free = layers * 2 * heads * size * example.element_size(), free_bytes(example.device)

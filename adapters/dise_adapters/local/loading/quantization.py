@@ -64,8 +64,8 @@ class Quantizer:
 
 
 def linear_share(body: nn.Module, has_experts: bool = False) -> float:
-    """Return the share of a body's weights, without its embeddings, that are in linear layers, and
-    has_experts: in tensors of all experts.
+    """Return the share of a body's weights, without its embeddings, that are in linear
+    layers, and has_experts: in tensors of all experts.
     """
     modules = list(body.modules())
     linear = sum(module.weight.numel() for module in modules if isinstance(module, nn.Linear))

@@ -18,9 +18,10 @@ log = logging.getLogger(__name__)
 
 
 def fitted(pairs: Sequence[tuple[Checkpoint, EngineConfig]]) -> list[EngineConfig]:
-    """Return the options with which the checkpoints fit into the memory that is free, all together.
-    Where "auto" means float32, and that with a forward pass is too large, it becomes the file's own
-    16 bits; the first checkpoint chooses first. Raises InputError where nothing fits.
+    """Return the options with which the checkpoints fit into the memory that is free, all
+    together. Where "auto" means float32, and that with a forward pass is too large, it
+    becomes the file's own 16 bits; the first checkpoint chooses first. Raises InputError
+    where nothing fits.
 
     With a device map the options stay as they are: what does not fit goes to the disk.
     """

@@ -1,8 +1,8 @@
 """Llama, Qwen2 and Qwen3 from a checkpoint's files, layer by layer straight to a device.
 
-OwnBody computes these models and needs only their weights. Importing transformers' classes for them
-takes longer than all the rest of a start, so they are used only where a checkpoint is of any other
-kind, or does not fit.
+OwnBody computes these models and needs only their weights. Importing transformers'
+classes for them takes longer than all the rest of a start, so they are used only where a
+checkpoint is of any other kind, or does not fit.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ class StoredDecoder:
     def read(self, names: Iterable[str]) -> dict[str, Tensor]:
         """Return weights by name, on the device and in the type of the model.
 
-        Main memory holds these weights and no others beside the model, mapped from the files that
-        are then closed. Raises CheckpointError for weights that are not finite, ModelError for
-        files that cannot be read.
+        Main memory holds these weights and no others beside the model, mapped from the
+        files that are then closed. Raises CheckpointError for weights that are not
+        finite, ModelError for files that cannot be read.
         """
         give_back_freed_memory()
         weights, ours = dict[str, Tensor](), {self.names[name]: name for name in names}
@@ -113,8 +113,8 @@ class StoredDecoder:
 def stored_decoder(
     checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype
 ) -> StoredDecoder | None:
-    """Return the checkpoint's decoder; None where its weights are not exactly those of one: what is
-    wrong with them is then transformers' to say.
+    """Return the checkpoint's decoder; None where its weights are not exactly those of
+    one: what is wrong with them is then transformers' to say.
 
     Raises CheckpointError for files that cannot be right.
     """
@@ -195,8 +195,8 @@ def _rename(name: str, mapping: Mapping[str, str]) -> str:
 def give_back_freed_memory() -> None:
     """Return freed memory to the system; without glibc do nothing.
 
-    Weights that were joined or packed leave holes between those that stay, which glibc would keep:
-    after all layers, half of the model's size.
+    Weights that were joined or packed leave holes between those that stay, which glibc
+    would keep: after all layers, half of the model's size.
     """
     if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "malloc_trim"):
         library.malloc_trim(0)

@@ -22,8 +22,9 @@ SPARE = 2**24
 
 
 def weigh(checkpoint: Checkpoint) -> None:
-    """Raise CheckpointError for weights that cannot be read, and for a model of many more elements
-    than its files hold, or could, packed at two bits each: nobody allocates those.
+    """Raise CheckpointError for weights that cannot be read, and for a model of many more
+    elements than its files hold, or could, packed at two bits each: nobody allocates
+    those.
     """
     folder, stored = checkpoint.folder, checkpoint.weights.stored.values()
     if checkpoint.is_gguf and checkpoint.settings is None:

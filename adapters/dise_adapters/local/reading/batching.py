@@ -13,19 +13,19 @@ from dise_adapters.local.reading.layout import Run
 from dise_core import Ids, Mask
 
 MAX_KEY_PADDING = 0.5
-"""The largest share of a cached batch's keys that may be padding: a smaller one splits batches up,
-a larger one pads short texts' keys to the length of the longest.
+"""The largest share of a cached batch's keys that may be padding: a smaller one splits
+batches up, a larger one pads short texts' keys to the length of the longest.
 """
 
 
 def batches(
     runs: Sequence[Run], max_padding: float, max_tokens: float = math.inf
 ) -> Iterator[list[Run]]:
-    """Yield the runs in batches. Windows attend to cached keys, whole texts to their own, overlays
-    to parts of a text: a batch holds one kind only.
+    """Yield the runs in batches. Windows attend to cached keys, whole texts to their own,
+    overlays to parts of a text: a batch holds one kind only.
 
-    At most `max_padding` of a batch's tokens, and MAX_KEY_PADDING of its keys, are padding. A batch
-    of several runs holds at most `max_tokens` tokens, padding included.
+    At most `max_padding` of a batch's tokens, and MAX_KEY_PADDING of its keys, are
+    padding. A batch of several runs holds at most `max_tokens` tokens, padding included.
     """
     windows = [run for run in runs if run.is_window]
     overlaid = [run for run in runs if run.groups is not None]
@@ -68,9 +68,9 @@ def text_batch(batch: Sequence[Run], multiple: int, room: KVCache | None) -> Tex
 
 
 def _positions(batch: Sequence[Run], width: int) -> tuple[Ids, Ids | None]:
-    """Return the positions and groups of a batch as TextBatch has them. Windows share one line
-    only if all begin at the same position. Those of an overlaid text's padding are the first
-    token's, so that it attends to something.
+    """Return the positions and groups of a batch as TextBatch has them. Windows share one
+    line only if all begin at the same position. Those of an overlaid text's padding are
+    the first token's, so that it attends to something.
     """
     if batch[0].is_window:
         starts = [run.first for run in batch]
@@ -113,8 +113,8 @@ def _cached_pass(
 
 
 def _consecutive(texts: Sequence[Ids], width: int, num_rows: int) -> slice | None:
-    """Return the rows of the only text, and those behind them as its padding, `width` in all; None
-    for several texts, and for rows that do not follow one another.
+    """Return the rows of the only text, and those behind them as its padding, `width` in
+    all; None for several texts, and for rows that do not follow one another.
     """
     rows = texts[0]
     first = int(rows[0])

@@ -12,10 +12,11 @@ from dise_core.plans.readouts import BiasPairs
 def choose(
     logits: Tensor, readout: Candidates, uniforms: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the candidate of each row of float32 logits [R, V], its log-probability, and the
-    confidence in it, all [R]; a confidence that is a probability as log-odds.
+    """Return the candidate of each row of float32 logits [R, V], its log-probability, and
+    the confidence in it, all [R]; a confidence that is a probability as log-odds.
 
-    uniforms: one number per row where candidates are drawn, None where they are the likeliest.
+    uniforms: one number per row where candidates are drawn, None where they are the
+    likeliest.
     """
     work = _writable(logits, readout)
     drawn_from = _filtered(work, readout) if uniforms is not None or readout.is_tempered else work
@@ -27,7 +28,8 @@ def choose(
     alternatives = _restored(work, logits, readout).scatter_(-1, token_ids[:, None], -torch.inf)
     remainder = log_normalizer(alternatives)
     normalizer = torch.logaddexp(candidate, remainder)
-    # The difference is the candidate's log-odds, precise where its probability rounds to 1.
+    # The difference is the candidate's log-odds, precise where its probability rounds to
+    # 1.
     if confidences is None and readout.confidence == "probability":
         confidences = (candidate - remainder)[:, 0]
     elif confidences is None:
@@ -96,8 +98,8 @@ def spread(logprobs: Tensor, confidence: Confidence) -> Tensor:
 
 
 def _filtered(allowed: Tensor, readout: Candidates) -> Tensor:
-    """Return the logits that candidates are drawn from, up to a constant: tempered, and -inf for
-    tokens that top-k, and then top-p, drop; the likeliest token is always kept.
+    """Return the logits that candidates are drawn from, up to a constant: tempered, and
+    -inf for tokens that top-k, and then top-p, drop; the likeliest token is always kept.
     """
     logits = (allowed - allowed.amax(-1, keepdim=True)) / readout.divisor
     if 0 < readout.top_k < logits.shape[-1]:
@@ -113,8 +115,8 @@ def _filtered(allowed: Tensor, readout: Candidates) -> Tensor:
 
 
 def _draw(drawn_from: Tensor, uniforms: Tensor) -> Tensor:
-    """Return the token at which each row's cumulative distribution passes its uniform number, int64
-    [R]; for NaN logits an arbitrary token, whose log-probability is NaN.
+    """Return the token at which each row's cumulative distribution passes its uniform
+    number, int64 [R]; for NaN logits an arbitrary token, whose log-probability is NaN.
     """
     cumulative = torch.softmax(drawn_from, dim=-1).cumsum(-1)
     total = cumulative[:, -1:]

@@ -1,11 +1,13 @@
-"""How rows are laid out as runs: flat sequences of tokens, each with its position in the text.
+"""How rows are laid out as runs: flat sequences of tokens, each with its position in the
+text.
 
-A text runs whole; or as a window against the cached keys and values of the rest; or with overlays,
-extra tokens appended to the sequence, each at the position of one of the text's. An overlay sees
-the text as its positions may, with itself in place of the tokens there; the text sees none. In a
-Read with a context the text is the finished one, and each masked block an overlay; a shadow is an
-overlay of one mask. So the tokens of [x_t ; x_0], as block-causal models are trained, follow from
-one rule, and only those that an answer depends on run.
+A text runs whole; or as a window against the cached keys and values of the rest; or with
+overlays, extra tokens appended to the sequence, each at the position of one of the
+text's. An overlay sees the text as its positions may, with itself in place of the tokens
+there; the text sees none. In a Read with a context the text is the finished one, and each
+masked block an overlay; a shadow is an overlay of one mask. So the tokens of [x_t ; x_0],
+as block-causal models are trained, follow from one rule, and only those that an answer
+depends on run.
 """
 
 from collections.abc import Generator, Sequence
@@ -22,8 +24,8 @@ from dise_core.models.predictor import Ability
 from dise_core.plans.rows import Row, distinct_rows
 
 MIN_SHARED = 64
-"""The fewest tokens for which a text waits until another that begins alike has run, or a text that
-is written copies keys and values: for fewer, that costs more than it saves.
+"""The fewest tokens for which a text waits until another that begins alike has run, or a
+text that is written copies keys and values: for fewer, that costs more than it saves.
 """
 
 
@@ -31,15 +33,18 @@ is written copies keys and values: for fewer, that costs more than it saves.
 class Run:
     """What is run of a row.
 
-    token_ids: the tokens, int64 [T], of the text and then, with guidance, of the unconditional one.
-    columns: for each Read of the row, the tokens that answer for its positions, int64 [M].
-    num_keys: how many keys each token may attend to. first: the first token's position in the text;
-    the others follow it, but for overlays. is_window: whether the keys are cached ones. rows: of
-    memory, for the text's tokens, int64 [num_keys]; None where nothing is cached. lease: that of
-    the rows, if they are lent for this run alone. num_reused: tokens at the text's start that an
-    earlier one had computed. is_crowded: whether there were some, but no free rows for the rest.
-    positions: each token's, int64 [T], and groups: 0 for tokens of the text, else the number of
-    their overlay, int64 [T]; None without overlays.
+    token_ids: the tokens, int64 [T], of the text and then, with guidance, of the
+    unconditional one.
+    columns: for each Read of the row, the tokens that answer for its positions, int64
+    [M].
+    num_keys: how many keys each token may attend to. first: the first token's position in
+    the text; the others follow it, but for overlays. is_window: whether the keys are
+    cached ones. rows: of memory, for the text's tokens, int64 [num_keys]; None where
+    nothing is cached. lease: that of the rows, if they are lent for this run alone.
+    num_reused: tokens at the text's start that an earlier one had computed. is_crowded:
+    whether there were some, but no free rows for the rest.
+    positions: each token's, int64 [T], and groups: 0 for tokens of the text, else the
+    number of their overlay, int64 [T]; None without overlays.
     """
 
     row: Row
@@ -90,9 +95,10 @@ class Layout:
         return frozenset(streams if self._mask_id is None else [*streams, "shadow"])
 
     def waves(self, reads: Sequence[Read]) -> Generator[list[Run]]:
-        """Yield the runs that answer the reads, in the order in which they are to run: texts that
-        begin like another one are laid out after that has run, and reuse its keys and values. Reads
-        of one text share a run. Once the next wave is asked for, or none, the last one has ended.
+        """Yield the runs that answer the reads, in the order in which they are to run:
+        texts that begin like another one are laid out after that has run, and reuse its
+        keys and values. Reads of one text share a run. Once the next wave is asked for,
+        or none, the last one has ended.
         """
         waiting = sorted(distinct_rows(reads), key=lambda row: -len(row.token_ids))
         waiting = [row for row in waiting if any(len(reads[i].positions) for i in row.reads)]
@@ -139,8 +145,8 @@ class Layout:
         return ids[: masks[0]] if len(masks) else ids
 
     def _beginnings(self, row: Row, reads: Sequence[Read]) -> tuple[Key | None, Key | None]:
-        """Return what stands for the first tokens not known yet that the row could reuse, and for
-        those that it computes; None where these are too few to wait for.
+        """Return what stands for the first tokens not known yet that the row could reuse,
+        and for those that it computes; None where these are too few to wait for.
         """
         is_plain = row.guidance is None and row.context_ids is None and not row.num_shadows
         is_new = row.cache is None or self.room is None or self.room.is_new(row.cache.slot)
@@ -168,8 +174,8 @@ class Layout:
         return run
 
     def _lend(self, run: Run) -> None:
-        """Cut a text behind the last token that its answers depend on, and lend it rows of memory:
-        those of its known beginning, and free ones for the rest.
+        """Cut a text behind the last token that its answers depend on, and lend it rows
+        of memory: those of its known beginning, and free ones for the rest.
         """
         ids, salt, answering = run.row.token_ids, run.row.cache_salt, np.concatenate(run.columns)
         first, stop = int(answering.min()), self._num_seen(int(answering.max()), len(ids))
@@ -193,8 +199,9 @@ class Layout:
         return min(self._blocks.start_of(position) + self._blocks.length, length)
 
     def _cache(self, run: Run, hint: CacheHint, room: KVCache, positions: Ids) -> None:
-        """Give a text its slot's rows of memory, and what is known of its beginning if it is new.
-        Cut one that is cached to the hint's window. positions: those read, int64 [M].
+        """Give a text its slot's rows of memory, and what is known of its beginning if it
+        is new. Cut one that is cached to the hint's window. positions: those read, int64
+        [M].
         """
         ids, first, stop = run.row.token_ids, 0, run.num_keys
         rows = ids[:0]
@@ -209,7 +216,8 @@ class Layout:
             return
         else:
             return
-        # Where row i - 1 answers for position i, the window must include one position more.
+        # Where row i - 1 answers for position i, the window must include one position
+        # more.
         run.rows, run.is_window = room.rows(hint.slot), True
         run.cut(max(0, first - self._shift), stop)
 
@@ -218,12 +226,12 @@ class Layout:
         return np.maximum(positions - 1, 0) if self._shift else positions
 
     def _exact(self, hint: CacheHint, window: tuple[int, int], length: int) -> tuple[int, int]:
-        """Return the hint's window; in blocks widened until its answers are those of the whole
-        text.
+        """Return the hint's window; in blocks widened until its answers are those of the
+        whole text.
 
-        Earlier blocks never see later ones, so whole blocks against current keys and values are
-        exact. A block that began before the window, or goes on behind it, has cached keys that have
-        seen the window's old tokens.
+        Earlier blocks never see later ones, so whole blocks against current keys and
+        values are exact. A block that began before the window, or goes on behind it, has
+        cached keys that have seen the window's old tokens.
         """
         if self._blocks is None or self.room is None:
             return window
@@ -232,11 +240,11 @@ class Layout:
         return start, min(self._blocks.start_of(stop - 1) + self._blocks.length, length)
 
     def _in_two_streams(self, row: Row, reads: Sequence[Read], blocks: BlockGrid) -> Run:
-        """Return a row with a context as the tokens that its answers depend on: the blocks that it
-        asks about, and the finished text before the last of them.
+        """Return a row with a context as the tokens that its answers depend on: the
+        blocks that it asks about, and the finished text before the last of them.
 
-        Where row i - 1 answers for position i, that of a block's first token belongs to the
-        finished block before it, as when the block is written.
+        Where row i - 1 answers for position i, that of a block's first token belongs to
+        the finished block before it, as when the block is written.
         """
         length, num_tokens = blocks.length, len(row.token_ids)
         read_positions = np.unique(np.concatenate([read.positions for read in reads]))
@@ -269,12 +277,12 @@ class Layout:
         )
 
     def _with_shadows(self, row: Row, reads: Sequence[Read], mask_id: int) -> Run:
-        """Return a row with shadows as its text and, for each position of its Reads of shadows, a
-        mask token. Its plain Reads are answered by the text.
+        """Return a row with shadows as its text and, for each position of its Reads of
+        shadows, a mask token. Its plain Reads are answered by the text.
 
-        Where row i - 1 answers for position i, an overlay holds two tokens, the mask at i and a
-        copy of token i - 1, which attends to that mask and answers. If position i - 1 does not
-        attend to i anyway, as across the border of blocks, the text answers.
+        Where row i - 1 answers for position i, an overlay holds two tokens, the mask at i
+        and a copy of token i - 1, which attends to that mask and answers. If position i -
+        1 does not attend to i anyway, as across the border of blocks, the text answers.
         """
         num_tokens = len(row.token_ids)
         places, groups = list[int](), list[int]()

@@ -30,14 +30,14 @@ MAX_LOGITS = 2**25
 """The most logits at one time, 128 MiB in float32; on a CPU an eighth, for its cache."""
 
 Places = tuple[Ids, Ids]
-"""The rows of a batch that answer a Read, and those of its unconditional text; without guidance the
-two are the same. int64 [M].
+"""The rows of a batch that answer a Read, and those of its unconditional text; without
+guidance the two are the same. int64 [M].
 """
 
 
 class TransformerReader:
-    """Answers Reads with a transformers model. body: the model without its head. head: maps hidden
-    states [R, d] to logits [R, vocab_size].
+    """Answers Reads with a transformers model. body: the model without its head. head:
+    maps hidden states [R, d] to logits [R, vocab_size].
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class TransformerReader:
 
     @torch.inference_mode()
     def read(self, reads: Sequence[Read]) -> list[Reading]:
-        """Return the answers in the order of the reads. Reads of one text share a run; runs of
-        similar length share a batch.
+        """Return the answers in the order of the reads. Reads of one text share a run;
+        runs of similar length share a batch.
 
-        A batch that runs out of memory is halved until it fits. Raises ModelError if a single text
-        does not fit, InputError for position 0 of an auto-regressive model.
+        A batch that runs out of memory is halved until it fits. Raises ModelError if a
+        single text does not fit, InputError for position 0 of an auto-regressive model.
         """
         is_causal = isinstance(self._layout.attention, Causal)
         if is_causal and any((read.positions == 0).any() for read in reads):
@@ -115,11 +115,12 @@ class TransformerReader:
     def _questions(
         self, batch: Sequence[Run], reads: Sequence[Read], width: int
     ) -> tuple[Ids, list[tuple[ReadoutGroup, Tensor, Tensor]]]:
-        """Return the rows of the flattened batch that are read, int64 [R], ascending, and for each
-        group of reads: the group, the indices into those rows that answer it, and guidance scales.
+        """Return the rows of the flattened batch that are read, int64 [R], ascending, and
+        for each group of reads: the group, the indices into those rows that answer it,
+        and guidance scales.
 
-        All go to the device before the forward pass, so that no copy has to wait for it. width: of
-        the batch.
+        All go to the device before the forward pass, so that no copy has to wait for it.
+        width: of the batch.
         """
         places: dict[int, Places] = {}
         text = 0
@@ -160,11 +161,11 @@ def rows_at_once(vocab_size: int, device: torch.device) -> int:
 
 
 def _lines(pairs: Sequence[tuple[Read, Places]]) -> tuple[Ids, LogProbs]:
-    """Return the rows of the flattened batch that answer the reads, int64 [1, R], and their
-    guidance scales, float32 [R].
+    """Return the rows of the flattened batch that answer the reads, int64 [1, R], and
+    their guidance scales, float32 [R].
 
-    If any read is guided the shape is [2, R], with the rows of the unconditional texts second; a
-    read without guidance then repeats its rows, with scale 0.
+    If any read is guided the shape is [2, R], with the rows of the unconditional texts
+    second; a read without guidance then repeats its rows, with scale 0.
     """
     is_guided = any(read.guidance for read, _ in pairs)
     lines = [np.concatenate([places[i] for _, places in pairs]) for i in range(1 + is_guided)]

@@ -25,9 +25,9 @@ FILTERS = ("temperature", "top_p", "top_k")
 
 
 class RowAnswers(NamedTuple):
-    """The answers for R rows of logits: token_ids and logprobs, both [R] or [R, k], confidences
-    and masses, [R] or empty; probabilities as log-odds, since near 1 all would round to 1 in
-    float32.
+    """The answers for R rows of logits: token_ids and logprobs, both [R] or [R, k],
+    confidences and masses, [R] or empty; probabilities as log-odds, since near 1 all
+    would round to 1 in float32.
     """
 
     token_ids: Tensor
@@ -38,9 +38,10 @@ class RowAnswers(NamedTuple):
 
 @dataclass(slots=True)
 class ReadoutGroup:
-    """Reads that are computed together. indices: of the reads. per_row: one target or uniform
-    number per row, or None; on the host at first. inverse: the row that answers each position of
-    the reads, in order; None if each has its own. among: the tokens that each row is told among.
+    """Reads that are computed together. indices: of the reads. per_row: one target or
+    uniform number per row, or None; on the host at first. inverse: the row that answers
+    each position of the reads, in order; None if each has its own. among: the tokens that
+    each row is told among.
     """
 
     readout: object
@@ -51,9 +52,9 @@ class ReadoutGroup:
     among: TokenSets | None = None
 
     def without_repeats(self, lines: Ids) -> tuple[ReadoutGroup, Ids]:
-        """Return the group with each (row of the states, target) pair once, and its set of tokens,
-        and the indices of the rows that are kept. lines: the row of the states for each row, int64
-        [num_rows].
+        """Return the group with each (row of the states, target) pair once, and its set
+        of tokens, and the indices of the rows that are kept. lines: the row of the states
+        for each row, int64 [num_rows].
 
         A score and the report on its tokens often ask for the same pairs.
         """
@@ -124,8 +125,8 @@ def split_answers(
 def _joined(answers: Iterable[RowAnswers], num_rows: int) -> RowAnswers:
     """Return the chunks' answers as one.
 
-    Memory for all is allocated at once: small tensors kept from each chunk would fragment the
-    memory that the next chunk's logits need.
+    Memory for all is allocated at once: small tensors kept from each chunk would fragment
+    the memory that the next chunk's logits need.
     """
     nothing = torch.zeros(0)
     joined, start = RowAnswers(nothing.long(), nothing, nothing, nothing), 0

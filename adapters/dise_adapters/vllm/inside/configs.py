@@ -11,7 +11,8 @@ from dise_core.models.attention import BIDIRECTIONAL
 
 
 def config_class(family: Family, model_type: str, module: str) -> type[PretrainedConfig]:
-    """Return the configuration class that translates the family's config.json, or refuses it.
+    """Return the configuration class that translates the family's config.json, or refuses
+    it.
     module: where vLLM's processes find it by its name.
     """
     base = getattr(transformers, family.model_class).config_class

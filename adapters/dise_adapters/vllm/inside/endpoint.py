@@ -1,7 +1,8 @@
-"""The entry point in the group vllm.endpoint_plugins: POST /v1/dise/read on a stock vLLM server.
+"""The entry point in the group vllm.endpoint_plugins: POST /v1/dise/read on a stock vLLM
+server.
 
-All bounds are checked here: a bad position or token id that reached the engine would stop it for
-every client.
+All bounds are checked here: a bad position or token id that reached the engine would stop
+it for every client.
 """
 
 import asyncio
@@ -88,8 +89,8 @@ class ReadService:
         self._max_length = int(config.max_model_len)
 
     async def body_of(self, request: Request) -> ReadBody:
-        """Return the checked body. Raises ValidationError if it is malformed, InputError if it is
-        too large, names another model or asks for what cannot be answered.
+        """Return the checked body. Raises ValidationError if it is malformed, InputError
+        if it is too large, names another model or asks for what cannot be answered.
         """
         received = bytearray()
         async for chunk in request.stream():

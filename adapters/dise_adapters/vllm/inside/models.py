@@ -16,8 +16,8 @@ from dise_adapters.vllm.inside.pooler import ReadingPooler
 
 
 def model_class(family: Family, architecture: str, module: str) -> type[nn.Module]:
-    """Return a subclass of vLLM's class, with bidirectional attention and a ReadingPooler. module:
-    where vLLM's processes find it by its name.
+    """Return a subclass of vLLM's class, with bidirectional attention and a
+    ReadingPooler. module: where vLLM's processes find it by its name.
     """
     base: Any = getattr(import_module(MODELS[family.model_class]), family.model_class)
 

@@ -1,8 +1,8 @@
-"""The pooler that answers Reads inside vLLM: it applies the head at the positions asked for, then
-the readouts that all engines share.
+"""The pooler that answers Reads inside vLLM: it applies the head at the positions asked
+for, then the readouts that all engines share.
 
-It runs on every tensor-parallel rank. Each rank holds a part of the vocabulary; the logits of the
-rows asked for are gathered from all ranks, rows_at_once rows at a time.
+It runs on every tensor-parallel rank. Each rank holds a part of the vocabulary; the
+logits of the rows asked for are gathered from all ranks, rows_at_once rows at a time.
 """
 
 from collections.abc import Sequence, Set
@@ -27,8 +27,9 @@ from dise_core.records import Fields, Record
 
 
 def pooling_params(reads: list[ReadJson]) -> PoolingParams:
-    """Return the parameters of a request that carries the Reads of one text, as a string: vLLM
-    copies lists of numbers one by one, which took longer than all else that a request needs.
+    """Return the parameters of a request that carries the Reads of one text, as a string:
+    vLLM copies lists of numbers one by one, which took longer than all else that a
+    request needs.
     """
     return PoolingParams(task=TASK, extra_kwargs={"reads": READS.dump_json(reads)})
 
@@ -36,9 +37,10 @@ def pooling_params(reads: list[ReadJson]) -> PoolingParams:
 class ReadingPooler(Pooler):  # type: ignore[misc]
     """Answers the Reads that a request carries in `PoolingParams.extra_kwargs["reads"]`.
 
-    A request without extra_kwargs gets, for each of its N tokens, the token's log-probability, the
-    likeliest token at its position and that token's log-probability: [N, 3]. A request whose Reads
-    cannot be answered gets one NaN; the other requests of the batch are unaffected.
+    A request without extra_kwargs gets, for each of its N tokens, the token's
+    log-probability, the likeliest token at its position and that token's log-probability:
+    [N, 3]. A request whose Reads cannot be answered gets one NaN; the other requests of
+    the batch are unaffected.
     """
 
     def __init__(self, model: Any, answers_for: AnswersFor) -> None:

@@ -1,8 +1,10 @@
-"""A connection to a vLLM server, which is taken for a stranger: its answers are bounded in time and
-size while they arrive, and checked against a schema before anything else sees them.
+"""A connection to a vLLM server, which is taken for a stranger: its answers are bounded
+in time and size while they arrive, and checked against a schema before anything else sees
+them.
 
-Redirects are not followed, to no host: name the server's own address. Nothing is decompressed. No
-proxy of the environment is asked, which would read every text and the key.
+Redirects are not followed, to no host: name the server's own address. Nothing is
+decompressed. No proxy of the environment is asked, which would read every text and the
+key.
 """
 
 import asyncio
@@ -80,8 +82,8 @@ class Connection:
         return self.ask("/v1/models", Models).first
 
     def ask(self, path: str, schema: type[T], body: Record | None = None, num_bytes: int = 0) -> T:
-        """Return the answer to a POST, or without a body to a GET; num_bytes: about its size, if it
-        is long.
+        """Return the answer to a POST, or without a body to a GET; num_bytes: about its
+        size, if it is long.
 
         Raises InputError for a request that the server cannot take (400, 413, 422),
         UnreachableError where it gives no answer, ModelError for any other failure,
@@ -143,8 +145,9 @@ def split_address(address: str) -> tuple[str, tuple[str, str] | None]:
 
 @lru_cache(1)
 def _loop() -> asyncio.AbstractEventLoop:
-    """Return the loop in which all connections live, so that one time-out holds for all that an
-    answer takes: a read's time-out begins anew with each byte, those of the head too.
+    """Return the loop in which all connections live, so that one time-out holds for all
+    that an answer takes: a read's time-out begins anew with each byte, those of the head
+    too.
     """
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="dise-http", daemon=True).start()

@@ -1,5 +1,5 @@
-"""What a vLLM server may answer: finite numbers, whole ids, log-probabilities up to 0. The rest is
-not read.
+"""What a vLLM server may answer: finite numbers, whole ids, log-probabilities up to 0.
+The rest is not read.
 """
 
 from typing import Annotated

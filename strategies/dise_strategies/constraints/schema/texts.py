@@ -36,8 +36,8 @@ def ensure_short(expression: str) -> str:
 
 
 def collect(parts: Iterable[S]) -> list[S]:
-    """Return the parts of one expression. Raises InputError as soon as they are too long, so that
-    no more of them are written.
+    """Return the parts of one expression. Raises InputError as soon as they are too long,
+    so that no more of them are written.
     """
     collected: list[S] = []
     length = 0

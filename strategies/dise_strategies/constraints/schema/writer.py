@@ -45,10 +45,10 @@ KEYWORDS: dict[str, frozenset[str]] = {
 
 
 def expression_of(schema: Record | bool | str, spacing: Spacing, max_depth: int = 3) -> str:
-    """Return the expression of JSON that is valid under a schema of draft 2020-12, with max_depth
-    levels of one that refers to itself. Raises InputError for what cannot be guaranteed. Not all
-    valid JSON is written: properties stand in declared order and no others beside them, exponents
-    are short, and no text has \\u.
+    """Return the expression of JSON that is valid under a schema of draft 2020-12, with
+    max_depth levels of one that refers to itself. Raises InputError for what cannot be
+    guaranteed. Not all valid JSON is written: properties stand in declared order and no
+    others beside them, exponents are short, and no text has \\u.
     """
     top = Place(_parse(schema))
     expression = _Writer(top, spacing, max_depth).write(top)
@@ -166,8 +166,8 @@ class _Writer:
 
 
 def _types(place: Place) -> list[str]:
-    """Return the types that a place names; where it names none, the types of its keywords.
-    "number" includes "integer", whose bounds could not be kept beside it.
+    """Return the types that a place names; where it names none, the types of its
+    keywords. "number" includes "integer", whose bounds could not be kept beside it.
     """
     if "type" not in place.schema:
         return [name for name in KEYWORDS if KEYWORDS[name] & place.schema.keys()]
@@ -180,8 +180,8 @@ def _types(place: Place) -> list[str]:
 
 
 def _differ(branches: Sequence[Place]) -> bool:
-    """Return whether one property that all branches require tells them apart by its text. One that
-    stands twice is looked at once, and then differs from nothing.
+    """Return whether one property that all branches require tells them apart by its text.
+    One that stands twice is looked at once, and then differs from nothing.
     """
     tags = {branch.pointer: _tags(branch.schema) for branch in branches}
     if len(tags) < len(branches):
