@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pkgutil import resolve_name
+from threading import RLock
 from typing import Generic, Self, TypeVar, cast
 
 from dise_core.errors import PluginError, error_line
@@ -15,6 +16,11 @@ LEAVING = (KeyboardInterrupt, GeneratorExit)
 """What passes through a plugin. All else is its failure, a BaseException of its own too,
 such as a panic of a module in Rust, and a SystemExit, which would end the command for one
 broken plugin.
+"""
+
+ONE_AT_A_TIME = RLock()
+"""For imports: pydantic parses the source of a class, and where two threads do that at
+once, CPython 3.11 fails with "AST constructor recursion depth mismatch".
 """
 
 
@@ -44,7 +50,8 @@ class Entry(Generic[V]):
         if not isinstance(self.value, str):
             return self.value
         try:
-            return cast("V", resolve_name(self.value))
+            with ONE_AT_A_TIME:
+                return cast("V", resolve_name(self.value))
         except LEAVING:
             raise
         except BaseException as error:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -267,6 +268,22 @@ def test_a_class_whose_import_panics_is_named_when_it_is_used(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(PluginError, match=r"plugin 'bad': 'panicking:X' cannot be imported: Panic"):
         Entry("panicking:X", "bad").load()
+
+
+def test_two_classes_asked_for_at_once_are_imported_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "import time; begun.append({0}); time.sleep(0.2); begun.append({0}); X = 1"
+    begun: list[int] = []
+    for number in range(2):
+        text = f"from builtins import begun; {source.format(number)}"
+        (tmp_path / f"lonely_{number}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("builtins.begun", begun, raising=False)
+    with ThreadPoolExecutor(2) as pool:
+        loads = [pool.submit(Entry(f"lonely_{number}:X", "mine").load) for number in range(2)]
+        assert [load.result() for load in loads] == [1, 1]
+    assert begun in ([0, 0, 1, 1], [1, 1, 0, 0])
 
 
 @pytest.mark.parametrize(
