@@ -411,7 +411,7 @@ def test_killed_at_random_passes_a_run_ends_with_the_same_bytes_and_computes_not
     chance = random.Random(0)
     seen: dict[str, str] = {}
     num_killed = 0
-    while ended(begun(killed, chance.randint(20, 80))) == -signal.SIGKILL:
+    while ended(begun(killed, chance.randint(10, 40))) == -signal.SIGKILL:
         num_killed += 1
         for line in journal.read_bytes().splitlines() if journal.exists() else []:
             name = json.loads(line).get("id", "key")
