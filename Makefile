@@ -9,8 +9,9 @@ SOURCES := dise dise_core strategies adapters dise_app dise_eval dise_decide dis
 # Threads that wait for each other sleep: spinning, they would hold the cores that they wait for. Your own setting stands.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-# One process for each core, each with half of the list, so that most files' tests share what they load.
-PARALLEL := --numprocesses auto --dist worksteal --durations 10
+# One process of one thread for each core, each with its part of the list, so that most files' tests share what they load.
+# With more threads each model that a test has run leaves idle ones behind, and small models become ten times as slow.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal --durations 10
 
 DOCS_VENV := .venv-docs
 
@@ -34,15 +35,15 @@ OF_IDEAS := tests/core tests/strategies tests/laws
 OF_PROCESSES := tests/core/test_threads.py tests/core/constraints/test_building.py
 
 quick: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest $(PARALLEL) --hypothesis-profile quick $(OF_IDEAS) $(addprefix --ignore=,$(OF_PROCESSES))
+	$(PYTEST) --hypothesis-profile quick $(OF_IDEAS) $(addprefix --ignore=,$(OF_PROCESSES))
 
 # All tests, or what ARGS says to pytest.
 ARGS ?=
 
 ifeq ($(ARGS),)
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest $(PARALLEL) $(OF_IDEAS) --cov --cov-report=term --cov-fail-under=95
-	$(BIN)/python -m pytest $(PARALLEL) $(addprefix --ignore=,$(OF_IDEAS))
+	$(PYTEST) $(OF_IDEAS) --cov --cov-report=term --cov-fail-under=95
+	$(PYTEST) $(addprefix --ignore=,$(OF_IDEAS))
 else
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest $(ARGS)
@@ -50,7 +51,7 @@ endif
 
 # Ten times as many cases of what strangers may hand over.
 hostile: $(VENV)/.installed-dev
-	DISE_HOSTILE_CASES=20000 $(BIN)/python -m pytest $(PARALLEL) tests/hostile
+	DISE_HOSTILE_CASES=20000 $(PYTEST) tests/hostile
 
 ROUNDED := $(addprefix tests/adapters/test_,llada.py families.py reader.py unpadded.py)
 AND_SLOWER := $(addprefix tests/adapters/test_,dream.py cache.py)
@@ -58,9 +59,9 @@ AND_SLOWER := $(addprefix tests/adapters/test_,dream.py cache.py)
 # The tests of what is computed, with the kernels of older processors, whose sums round otherwise. The oldest are slow.
 processors: $(VENV)/.installed-dev
 	ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 \
-		$(BIN)/python -m pytest $(PARALLEL) $(ROUNDED) $(AND_SLOWER)
+		$(PYTEST) $(ROUNDED) $(AND_SLOWER)
 	ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 \
-		$(BIN)/python -m pytest $(PARALLEL) $(ROUNDED)
+		$(PYTEST) $(ROUNDED)
 
 # The oldest and the newest transformers that pyproject.toml allows, each beside all else as it is, with the tests of
 # judges, which run transformers' own models.
@@ -69,8 +70,8 @@ NEWEST := transformers==5.23.0
 OF_BOUNDS := tests/adapters/test_causal.py
 
 bounds: build/oldest build/newest
-	PYTHONPATH=build/oldest $(BIN)/python -m pytest $(PARALLEL) $(OF_BOUNDS)
-	PYTHONPATH=build/newest $(BIN)/python -m pytest $(PARALLEL) $(OF_BOUNDS)
+	PYTHONPATH=build/oldest $(PYTEST) $(OF_BOUNDS)
+	PYTHONPATH=build/newest $(PYTEST) $(OF_BOUNDS)
 
 build/oldest: $(VENV)/.installed-dev
 	rm -rf $@
