@@ -30,7 +30,7 @@ class ValidBlock:
 
     @property
     def _is_masked(self) -> Mask:
-        is_masked: Mask = self.ids == self.constraint.special.mask_id
+        is_masked: Mask = self.ids == self.constraint.order.special.mask_id
         return is_masked
 
     def readout(self) -> TopLogProbs:

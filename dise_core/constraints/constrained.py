@@ -3,7 +3,6 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
 
 import numpy as np
 
@@ -14,7 +13,6 @@ from dise_core.errors import InputError
 from dise_core.params.requests import SamplingParams
 from dise_core.plans.reading import Reading
 from dise_core.plans.readouts import Confidence
-from dise_core.sequence import SpecialTokens
 from dise_core.token_sets import TextRule, TokenSets
 
 NUM_CANDIDATES = 32
@@ -40,38 +38,29 @@ OPEN = -1
 
 @dataclass(frozen=True)
 class Constrained(TextRule):
-    """A constraint as one request applies it to a model's tokens. can_tell: whether the
-    model tells log-probabilities among sets of tokens.
+    """A constraint as one request applies it to a model's tokens, what it ordered being
+    built. Raises InputError if max_tokens hold no valid answer, or if a step of one
+    answer may delay all others.
     """
 
     tokens: TokenAutomaton
-    special: SpecialTokens
+    order: Order
     params: SamplingParams
     confidence: Confidence
-    unwritten: frozenset[int]
-    is_json: bool = False
-    can_tell: bool = False
 
-    @classmethod
-    def by(
-        cls, tokens: TokenAutomaton, order: Order, params: SamplingParams, confidence: Confidence
-    ) -> Self:
-        """Return a request's constraint, what it ordered being built. Raises InputError
-        if max_tokens hold no valid answer.
-        """
-        if not tokens.feasible(params.max_tokens)[tokens.start]:
+    def __post_init__(self) -> None:
+        tokens, max_tokens = self.tokens, self.params.max_tokens
+        if not tokens.feasible(max_tokens)[tokens.start]:
             raise InputError(
-                f"no answer of {params.max_tokens} tokens meets the constraint: the shortest needs "
-                f"{tokens.least}",
+                f"no answer of {max_tokens} tokens meets the constraint: the shortest "
+                f"needs {tokens.least}",
                 "max_tokens",
             )
-        _check_step(tokens, params)
-        facts = order.unwritten, order.is_json, order.is_told
-        return cls(tokens, order.info.special, params, confidence, *facts)
+        _check_step(tokens, self.params)
 
     @property
     def is_told(self) -> bool:
-        if not self.can_tell or (ways := self.tokens.ways) is None:
+        if not self.order.predictor.tells_among or (ways := self.tokens.ways) is None:
             return False
         per_answer, per_step = self.params.max_tokens, _together(self.params)
         return len(ways) * per_answer <= MAX_TOLD and len(ways) * per_step <= MAX_STEP
@@ -109,7 +98,7 @@ class Constrained(TextRule):
         is_kept = np.isin(ids, self._favoured)
         is_kept |= _likely(weights, ids.shape[1] - len(self.offered) - 1, params)
         weights[~is_kept] += LAST_RESORT
-        weights[np.isin(ids, list(self.unwritten)) | _is_repeated(ids)] = -np.inf
+        weights[np.isin(ids, list(self.order.unwritten)) | _is_repeated(ids)] = -np.inf
         return weights
 
     def confidences(self, reading: Reading, columns: Ids) -> Floats:
@@ -123,7 +112,7 @@ class Constrained(TextRule):
             is_other = reading.token_ids != reading.token_ids[rows, columns, None]
             confidences = confidences - np.where(is_other, probabilities, 0).max(axis=1)
         if self.params.confidence_eos_eot_inf:
-            is_end = self.special.is_end(reading.token_ids[rows, columns])
+            is_end = self.order.special.is_end(reading.token_ids[rows, columns])
             confidences = np.where(is_end, 0.0 if kind == "probability" else -np.inf, confidences)
         return confidences
 
@@ -132,7 +121,7 @@ class Constrained(TextRule):
         filled: bool [num_states]. ids: int64 [N]; witness: what may stand at its masks,
         OPEN if unknown.
         """
-        tokens, is_masked = self.tokens, ids == self.special.mask_id
+        tokens, is_masked = self.tokens, ids == self.order.special.mask_id
         options = []
         positions = np.flatnonzero(~is_masked | (witness != OPEN))
         num_known = int(positions[-1]) + 1 if len(positions) else 0

@@ -12,10 +12,9 @@ from dise_core.constraints.constraint import Constraint
 from dise_core.constraints.kept import KEPT
 from dise_core.constraints.tokens import TokenAutomaton
 from dise_core.errors import OverloadedError
-from dise_core.models.info import ModelInfo
 from dise_core.models.predictor import MaskPredictor
-from dise_core.models.tokenizer import Tokenizer
 from dise_core.params.requests import SamplingParams
+from dise_core.sequence import SpecialTokens
 
 MAX_ALIVE = 2**30
 """Bytes of automata that requests under way may use, beyond which no more are built."""
@@ -24,52 +23,48 @@ MAX_ALIVE = 2**30
 @dataclass(frozen=True, slots=True)
 class Order:
     """What one request needs built. unwritten: tokens that it never writes. num_masks:
-    its length, if no end token may end it; else 0. is_told: whether scores are
-    renormalised over what it allows.
+    its length, if no end token may end it; else 0.
     """
 
     source: Source
-    tokenizer: Tokenizer
-    info: ModelInfo
+    predictor: MaskPredictor
     unwritten: frozenset[int]
     num_masks: int
-    is_told: bool = False
-    is_json: bool = False
+    is_json: bool
 
     @classmethod
     def of(
         cls, constraint: Constraint, params: SamplingParams, predictor: MaskPredictor
     ) -> "Order":
         """Return a request's order. Raises InputError for what cannot be used."""
-        info = predictor.info
-        eos_id, masking_id = info.special.eos_id, info.special.masking_id
+        special = predictor.info.special
+        eos_id, masking_id = special.eos_id, special.masking_id
         end = {eos_id} if params.logits_eos_inf and eos_id is not None else set()
         unwritten = frozenset({masking_id, *params.forbidden_token_ids, *end})
         can_end = eos_id is not None and eos_id not in unwritten
-        length = 0 if can_end else params.max_tokens
-        return cls(
-            Source.of(constraint),
-            predictor.tokenizer,
-            info,
-            unwritten,
-            length,
-            predictor.tells_among,
-            constraint.is_json,
-        )
+        length, source = 0 if can_end else params.max_tokens, Source.of(constraint)
+        return cls(source, predictor, unwritten, length, constraint.is_json)
+
+    @property
+    def special(self) -> SpecialTokens:
+        return self.predictor.info.special
 
     @property
     def key(self) -> Hashable:
-        """A short name that differs for whatever must be built anew."""
+        """A short name that differs for whatever must be built anew. Models of one
+        tokenizer share what is built.
+        """
         ids = np.array(sorted(self.unwritten), np.int64).tobytes()
-        unwritten = hashlib.sha256(ids).digest()
-        return self.source.key, self.tokenizer, self.info.special, unwritten, self.info.vocab_size
+        unwritten, model = hashlib.sha256(ids).digest(), self.predictor
+        vocabulary = model.tokenizer, self.special, unwritten, model.info.vocab_size
+        return self.source.key, *vocabulary
 
     def kept(self) -> TokenAutomaton | None:
         """Return what is built already, None if something is not."""
         tokens = KEPT.get(TokenAutomaton, self.key)
         if tokens is None or not tokens.knows(self.num_masks):
             return None
-        return tokens if tokens.knows_ways or not self.is_told else None
+        return tokens if tokens.knows_ways or not self.predictor.tells_among else None
 
     def built(self, lane: int = SLOW, stop: Stop | None = None) -> TokenAutomaton:
         """Return it, built now if it is not. Raises what `build` raises, and InputError
@@ -82,12 +77,15 @@ class Order:
                     f"the constraints of requests under way fill {MAX_ALIVE >> 20} MiB; "
                     "try again later"
                 )
-            automaton, info = build(self.source, lane, stop), self.info
             tokens = TokenAutomaton(
-                automaton, self.tokenizer, info.special, self.unwritten, info.vocab_size
+                build(self.source, lane, stop),
+                self.predictor.tokenizer,
+                self.special,
+                self.unwritten,
+                self.predictor.info.vocab_size,
             )
         tokens.feasible(self.num_masks)
-        if self.is_told:
+        if self.predictor.tells_among:
             tokens.find_ways(stop)  # here, where nobody else waits
         KEPT.put(self.key, tokens)
         return tokens

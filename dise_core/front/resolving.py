@@ -137,7 +137,7 @@ class Preparation:
         if self.order is None:
             return None
         tokens = self.order.built() if self.tokens is None else self.tokens
-        return Constrained.by(tokens, self.order, self.params, self.policy.confidence)
+        return Constrained(tokens, self.order, self.params, self.policy.confidence)
 
 
 Preparable = SamplingParams | Preparation

@@ -56,7 +56,7 @@ def rule_of(toy: ToyPredictor, expression: str) -> Constrained:
     constraint = installed_catalog().chosen(CONSTRAINT, params)
     assert constraint is not None
     order = Order.of(constraint, params, toy)
-    return Constrained.by(order.built(), order, params, "probability")
+    return Constrained(order.built(), order, params, "probability")
 
 
 def shares(toy: ToyPredictor, read: Read) -> npt.NDArray[np.float64]:
