@@ -118,22 +118,25 @@ class WrittenAnswers(AnswerMaker):
     request: ResolvedWriting
 
     def make_written(self, generations: Sequence[Generation], cost: Cost) -> RequestOutput:
-        request = self.request
-        answer = self.make(generations, cost, request.params.n)
-        outputs = [
-            replace(
-                output,
-                finish_reason=self._finish_reason(generations[output.index]),
-                length_controller=request.params.length,
-                reviser=request.params.reviser,
-                revisions=tuple(map(self._revision, generations[output.index].revisions)),
-                fields=self._fields(generations[output.index].sequence, output),
-            )
-            for output in answer.outputs
-        ]
-        stopped = tuple(_stopped(output, request.params.stop) for output in outputs)
+        params = self.request.params
+        answer = self.make(generations, cost, params.n)
+        outputs = tuple(
+            self._finish(output, generations[output.index]) for output in answer.outputs
+        )
+        return replace(answer, outputs=outputs, cache=params.cache, seed=params.seed)
+
+    def _finish(self, output: CompletionOutput, generation: Generation) -> CompletionOutput:
+        """Return an output with what only written ones have, up to a stop text."""
+        params, text = self.request.params, output.text
+        stops = [start for stop in params.stop if (start := text.find(stop)) >= 0]
         return replace(
-            answer, outputs=stopped, cache=request.params.cache, seed=request.params.seed
+            output,
+            text=text[: min(stops, default=len(text))],
+            finish_reason="stop" if stops else self._finish_reason(generation),
+            length_controller=params.length,
+            reviser=params.reviser,
+            revisions=tuple(map(self._revision, generation.revisions)),
+            fields=self._fields(generation.sequence, output),
         )
 
     def _finish_reason(self, generation: Generation) -> str:
@@ -167,10 +170,3 @@ class WrittenAnswers(AnswerMaker):
             for token in revision.tokens
         )
         return replace(revision, tokens=tokens)
-
-
-def _stopped(output: CompletionOutput, stops: Sequence[str]) -> CompletionOutput:
-    starts = [start for stop in stops if (start := output.text.find(stop)) >= 0]
-    if not starts:
-        return output
-    return replace(output, text=output.text[: min(starts)], finish_reason="stop")

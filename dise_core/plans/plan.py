@@ -92,17 +92,28 @@ def gather(*plans: Plan[T]) -> Plan[list[T]]:
     return [running.result for running in all_running]
 
 
-def mapped(plan: Plan[T], change: Callable[[Read], Read]) -> Plan[T]:
-    """Return the plan with each of its Reads changed."""
+def answer_by(
+    plan: Plan[T], answer: Callable[[Sequence[Read]], Plan[Sequence[Reading]]]
+) -> Plan[T]:
+    """Return a plan whose Reads other plans answer. Their errors are thrown into it."""
     with started([plan]) as [running]:
         while not running.is_done:
             try:
-                readings = yield [change(read) for read in running.reads]
+                readings = yield from answer(running.reads)
             except Exception as error:
                 running.advance(methodcaller("throw", error))
             else:
                 running.advance(methodcaller("send", readings))
     return running.result
+
+
+def mapped(plan: Plan[T], change: Callable[[Read], Read]) -> Plan[T]:
+    """Return the plan with each of its Reads changed."""
+
+    def answer(reads: Sequence[Read]) -> Plan[Sequence[Reading]]:
+        return (yield [change(read) for read in reads])
+
+    return answer_by(plan, answer)
 
 
 def salted(plan: Plan[T], cache_salt: str | None) -> Plan[T]:

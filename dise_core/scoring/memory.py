@@ -1,13 +1,12 @@
 """What the passes over one response leave for later ones, and how a scorer profits from it."""
 
-from collections.abc import Callable, Sequence
-from operator import methodcaller
+from collections.abc import Sequence
 from typing import ClassVar, TypeGuard, TypeVar
 
 import numpy as np
 
 from dise_core.arrays import Ids, LogProbs
-from dise_core.plans.plan import Plan, started
+from dise_core.plans.plan import Plan, answer_by
 from dise_core.plans.reading import CacheHint, Read, Reading
 from dise_core.plans.readouts import TokenLogProbs
 
@@ -65,21 +64,6 @@ def remembering(plan: Plan[T], memory: Memory) -> Plan[T]:
     if not memory.knows_tokens:
         return (yield from plan)
     return (yield from answer_by(plan, lambda reads: _readings(reads, memory)))
-
-
-def answer_by(
-    plan: Plan[T], answer: Callable[[Sequence[Read]], Plan[Sequence[Reading]]]
-) -> Plan[T]:
-    """Return a plan whose Reads other plans answer. Their errors are thrown into it."""
-    with started([plan]) as [running]:
-        while not running.is_done:
-            try:
-                readings = yield from answer(running.reads)
-            except Exception as error:
-                running.advance(methodcaller("throw", error))
-            else:
-                running.advance(methodcaller("send", readings))
-    return running.result
 
 
 def _readings(reads: Sequence[Read], memory: Memory) -> Plan[Sequence[Reading]]:

@@ -10,11 +10,11 @@ from pydantic import SerializeAsAny
 from dise_core.arrays import Ids, Mask
 from dise_core.errors import InputError
 from dise_core.models.prompts import Translation
-from dise_core.plans.plan import Plan, gather
+from dise_core.plans.plan import Plan, answer_by, gather
 from dise_core.plans.reading import Read, Reading
 from dise_core.plans.readouts import TokenLogProbs, TopLogProbs
 from dise_core.scoring.checks import checked_score
-from dise_core.scoring.memory import Memory, answer_by, remembering
+from dise_core.scoring.memory import Memory, remembering
 from dise_core.scoring.restricted import Unforced, among_allowed
 from dise_core.scoring.score import Evaluation, Score, TokenReport, Transcript, Under
 from dise_core.scoring.scorer import Scorer, Selector
