@@ -21,10 +21,12 @@ from tests.reference_llada import ReferenceLLaDA, checkpoint, naive_decode, naiv
 PROMPTS = [np.random.default_rng(n).integers(0, 48, n).tolist() for n in (1, 5, 12, 30)]
 
 
-@pytest.mark.parametrize("cache", ["prefix", "dual"])
-@pytest.mark.parametrize("schedule", [{"tokens_per_step": 2}, {"tokens_per_step": 3}, {"steps": 9}])
+@pytest.mark.parametrize("cache", ["none", "prefix", "dual"])
+@pytest.mark.parametrize(
+    "schedule", [*({"tokens_per_step": count} for count in (1, 2, 3)), {"steps": 6}, {"steps": 9}]
+)
 @pytest.mark.parametrize("changes", [{}, {"n_heads": 4, "n_kv_heads": 2, "n_layers": 3}])
-def test_a_cache_writes_what_the_published_loop_writes(
+def test_greedy_decoding_writes_what_the_published_loops_write(
     tmp_path: Path, cache: str, schedule: dict[str, int], changes: dict[str, object]
 ) -> None:
     folder = checkpoint(tmp_path, **changes)  # type: ignore[arg-type]

@@ -39,25 +39,6 @@ def test_logits_agree_with_an_independent_llada(tmp_path: Path, variant: str) ->
     assert_agrees(LLM(str(folder)), ReferenceLLaDA(folder, torch.float64), texts)
 
 
-@pytest.mark.parametrize(
-    "schedule",
-    [*({"tokens_per_step": count} for count in (1, 2, 3)), {"steps": 6}, {"steps": 9},
-     {"tokens_per_step": 2, "cfg_scale": 1.5}],
-)  # fmt: skip
-def test_greedy_decoding_writes_what_the_published_loop_writes(
-    llada: Path, schedule: dict[str, float]
-) -> None:
-    reference = ReferenceLLaDA(llada, torch.float64)
-    generator = np.random.default_rng(1)
-    prompts = [generator.integers(0, 48, length).tolist() for length in (1, 5, 12, 30)]
-    answers = LLM(str(llada)).generate(
-        prompts, SamplingParams(max_tokens=20, block_length=8, **schedule)
-    )  # type: ignore[arg-type]
-    for prompt, answer in zip(prompts, answers, strict=True):
-        expected = naive_decode(reference, prompt, 20, 8, **schedule)  # type: ignore[arg-type]
-        assert [*prompt, *answer.outputs[0].token_ids] == expected
-
-
 @pytest.mark.parametrize("option", ["logits_eos_inf", "confidence_eos_eot_inf"])
 @pytest.mark.parametrize("seed", [3, 4])
 def test_end_tokens_are_held_back_as_in_the_published_loop(
