@@ -100,26 +100,3 @@ def test_every_schedule_and_door_of_the_sampler_does(
     params = SamplingParams(max_tokens=11, temperature=0.7, seed=2, scorer="written", **more)
     for prompt, answer in zip(PROMPTS, llm.generate(PROMPTS, params), strict=True):
         assert_same(answer, prompt, naive(llm, logits, prompt, params))
-
-
-@pytest.mark.parametrize("signal", ["entropy", "margin"])
-@pytest.mark.parametrize("policy", ["low-confidence", "llada2-editing"])
-def test_entropy_and_margin_are_those_of_the_commit_for_no_pass(
-    models: dict[str, tuple[LLM, Logits]], signal: str, policy: str
-) -> None:
-    llm, logits = models["masks"]
-    plain = SamplingParams(
-        max_tokens=12, temperature=0.7, seed=3, scorer="written", selector="response",
-        unmasking=policy, unmasking_settings=EDITS if policy == "llada2-editing" else {},
-    )  # fmt: skip
-    params = plain.model_copy(update={"scorer_settings": {"signal": signal}})
-    answers = zip(llm.generate(PROMPTS, params), llm.generate(PROMPTS, plain), strict=True)
-    for prompt, (answer, other) in zip(PROMPTS, answers, strict=True):
-        expected = naive(llm, logits, prompt, params)
-        assert_same(answer, prompt, expected)
-        [output], sign = answer.outputs, -1 if signal == "entropy" else 1
-        values = [getattr(expected.commits[at], signal) for at in output.score.positions]
-        assert output.score.value == pytest.approx(sign * np.mean(values), abs=1e-5)
-        assert output.token_ids == other.outputs[0].token_ids
-        assert answer.usage.nfe == other.usage.nfe
-        assert answer.usage.nfe_computed == other.usage.nfe_computed

@@ -16,7 +16,6 @@ from dise_core.testing import ToyPredictor, check_scorer
 from dise_core.testing.toy_model import END, MASK
 from dise_strategies.lengths.dise_flexible import STEPS_APART
 from dise_strategies.scorers.written import Written
-from dise_strategies.unmasking.ranked import LowConfidence
 from tests.reference_writing import NaiveWriting
 
 SIGNALS = ("logprob", "entropy", "margin")
@@ -35,8 +34,9 @@ class Ending(ToyPredictor):
 def naive(toy: ToyPredictor, params: SamplingParams) -> NaiveWriting:
     noise = Noise.for_request(params.seed or 0, np.array(PROMPT), 0)
     text = [*PROMPT, *[MASK] * params.max_tokens]
+    policy = installed_catalog().unmasking_policy(params.unmasking, params.unmasking_settings)
     return NaiveWriting(
-        lambda ids: toy.logits(np.array(ids)), toy.info, params, LowConfidence(), noise, text, 3
+        lambda ids: toy.logits(np.array(ids)), toy.info, params, policy, noise, text, 3
     )
 
 
@@ -46,12 +46,20 @@ def test_it_conforms(signal: Any) -> None:
 
 
 @pytest.mark.parametrize("signal", SIGNALS)
-def test_it_costs_no_pass_and_changes_nothing_else(signal: str) -> None:
+@pytest.mark.parametrize(
+    ("unmasking", "edits"),
+    [("low-confidence", {}), ("llada2-editing", {"threshold": 0.1, "editing_threshold": 0.05})],
+)
+def test_it_costs_no_pass_and_changes_nothing_else(
+    signal: str, unmasking: str, edits: dict[str, Any]
+) -> None:
     llm, settings = LLM(ToyPredictor()), {"signal": signal}
-    params = SamplingParams(max_tokens=12, temperature=0.8, seed=4, scorer="written")
-    params = params.model_copy(update={"selector": "response", "scorer_settings": settings})
-    [answer], [other] = llm.generate(PROMPT, params), llm.generate(PROMPT, SamplingParams(
-        max_tokens=12, temperature=0.8, seed=4))  # fmt: skip
+    plain = SamplingParams(
+        max_tokens=12, temperature=0.8, seed=4, unmasking=unmasking, unmasking_settings=edits
+    )
+    update = {"scorer": "written", "selector": "response", "scorer_settings": settings}
+    params = plain.model_copy(update=update)
+    [answer], [other] = llm.generate(PROMPT, params), llm.generate(PROMPT, plain)
     [output] = answer.outputs
     expected = naive(ToyPredictor(), params)
     num_steps, places = expected.fill(3), range(3, 15)
