@@ -15,6 +15,7 @@ from dise_core.params.engine import EngineConfig
 from dise_core.plans.reading import CacheHint, CacheSlot, Guidance
 from dise_core.plans.rows import distinct_rows
 from dise_core.testing import ToyPredictor, check_mask_predictor
+from tests.recorded import Recorded
 
 IDS = np.arange(6)
 
@@ -67,11 +68,6 @@ class Plain(ToyPredictor):
     """A predictor that answers plain Reads only, as those of third parties do."""
 
     abilities = MaskPredictor.abilities
-    reads: Sequence[Read] = ()
-
-    def read(self, reads: Sequence[Read]) -> list[Reading]:
-        self.reads = [*self.reads, *reads]
-        return super().read(reads)
 
 
 class Deaf(ToyPredictor):
@@ -112,13 +108,14 @@ def test_a_predictor_that_cannot_is_not_asked(
 def test_full_attention_runs_the_rows_that_it_always_ran(scorer: str) -> None:
     """A text of max_batch_tokens still fits, and no predictor hears of a context."""
     toy = Plain()
+    toy.read = seen = Recorded(toy.read)  # type: ignore[method-assign, assignment]
     settings = {} if scorer == "interleaved" else {"num_samples": 4}
     params = ScoringParams(scorer=scorer, scorer_settings=settings)
     llm = LLM(toy, max_batch_tokens=7, max_num_seqs=1)
     [answer] = llm.score(["ab"], ["cdef"], params)
     assert answer.outputs[0].score.num_positions
-    assert toy.reads
-    assert all(read.context_ids is None for read in toy.reads)
+    assert seen.reads
+    assert all(read.context_ids is None for read in seen.reads)
 
 
 def test_two_streams_take_the_room_of_both() -> None:
