@@ -131,14 +131,14 @@ def test_a_wrong_line_is_named_with_its_field(tmp_path: Path, row: object, told:
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        ('["x"]', '2 is not a JSON object: ["x"]; a row is {"prompt": '),
-        ('{"prompt": "x", "answer": NaN}', "2 is not JSON: NaN is no number in JSON; a row is"),
+        ('["x"]', 'is not a JSON object: ["x"]; a row is {"prompt": '),
+        ('{"prompt": "x", "answer": NaN}', "is not JSON: NaN is no number in JSON; a row is"),
     ],
 )
 def test_a_row_that_is_no_json_object_is_named(tmp_path: Path, row: str, told: str) -> None:
     good = json.dumps(ROWS[0])
-    for name, text in (("line", f"{good}\n{row}\n"), ("row", f"[{good}, {row}]")):
-        path = tmp_path / ("mine.jsonl" if name == "line" else "mine.json")
+    for name, text in (("line 3", f"{good}\n\n{row}\n"), ("row 2", f"[{good}, {row}]")):
+        path = tmp_path / ("mine.jsonl" if name == "line 3" else "mine.json")
         path.write_text(text)
         with pytest.raises(InputError, match=re.escape(f"{path}: {name} {told}")):
             questions.load(str(path), grader="number")
