@@ -15,6 +15,9 @@ Floats = npt.NDArray[np.float64]
 LogProbs = npt.NDArray[np.float32]
 """Natural logarithms of probabilities, in nats."""
 
+Weights = Floats | None
+"""What each token of a text counts in a mean, [N]; None where all count alike."""
+
 
 def num_shared(first: Ids, second: Ids) -> int:
     """Return the number of equal tokens with which both texts begin, int64 [N] and [M]."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -16,6 +16,9 @@ from dise_core.token_sets import TextRule
 
 BlockOrigin = Literal["response", "text"]
 """Where blocks count from: the start of the response, or of the whole text, prompt included."""
+
+Spell = Callable[[Ids], tuple[bytes, ...]]
+"""What tells the UTF-8 bytes of each of a text's tokens, as `Tokenizer.spell`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,8 @@ class TokenSequence:
     suffix S, and the rest the response. `block_length`: tokens per block of the response;
     `origin`: where the blocks count from. `max_length`: the longest text that the model
     accepts, if known. `writing`: how a response was written, for `own_writing`. `rule`:
-    what the response must match, None for a free one. Raises InputError for bad lengths.
+    what the response must match, None for a free one. `spell`: of the model's tokenizer,
+    for `pieces`. Raises InputError for bad lengths.
     """
 
     ids: Ids
@@ -69,6 +73,7 @@ class TokenSequence:
     writing: Writing | None = None
     suffix_length: int = 0
     rule: TextRule | None = None
+    spell: Spell | None = None
 
     def __post_init__(self) -> None:
         num_tokens = len(self.ids)
@@ -91,10 +96,12 @@ class TokenSequence:
         block_length: int,
         max_length: int | None = None,
         origin: BlockOrigin = "response",
+        spell: Spell | None = None,
     ) -> TokenSequence:
         """Return the text [P; R]. Raises InputError for other than lists of integers."""
         ids = np.concatenate([as_ids(prompt_ids), as_ids(response_ids)])
-        return cls(ids, len(prompt_ids), special, block_length, max_length, origin)
+        facts = special, block_length, max_length, origin
+        return cls(ids, len(prompt_ids), *facts, spell=spell)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -133,6 +140,35 @@ class TokenSequence:
     def text_positions(self) -> Ids:
         """The ascending positions of the response without end tokens, int64 [<= R]."""
         return self.response_positions[~self.special.is_end(self.response)]
+
+    @property
+    def pieces(self) -> tuple[bytes, ...]:
+        """The UTF-8 bytes of each token of the whole text, [N]; b"" for masks, end tokens
+        and other special ones. Found anew each time. Raises InputError without `spell`.
+        """
+        if self.spell is None:
+            raise InputError(
+                "A TokenSequence made by hand does not know what its tokens spell: give "
+                "it spell=tokenizer.spell, where the tokenizer is the model's."
+            )
+        is_silent = self.special.is_end(self.ids) | (self.ids == self.special.mask_id)
+        pairs = zip(self.spell(self.ids), is_silent.tolist(), strict=True)
+        return tuple(b"" if silent else piece for piece, silent in pairs)
+
+    @property
+    def response_bytes(self) -> bytes:
+        """The response's text in UTF-8. Raises InputError without `spell`."""
+        return b"".join(self.pieces[self.prompt_length : self.response_end])
+
+    def covering(self, start: int, stop: int) -> Ids:
+        """Return the positions in the text, ascending int64, of the response's tokens
+        that hold any of its bytes [start, stop). Raises InputError without `spell`.
+        """
+        pieces = self.pieces[self.prompt_length : self.response_end]
+        lengths = np.array([len(piece) for piece in pieces], np.int64)
+        ends = lengths.cumsum()
+        is_covered: Mask = np.maximum(ends - lengths, start) < np.minimum(ends, stop)
+        return self.prompt_length + np.flatnonzero(is_covered)
 
     def ended(self, end_id: int | None) -> TokenSequence:
         """Return the text with that end token, unless it is ended, full, or a gap's."""

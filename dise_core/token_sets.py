@@ -47,8 +47,11 @@ class TokenSets:
 
 class TextRule(ABC):
     """What the response of a text must match. is_told: whether scores are told among the
-    tokens that it allows; else they leave out those that it forced.
+    tokens that it allows; else they leave out those that it forced. is_json: whether what
+    matches is JSON.
     """
+
+    is_json: bool = False
 
     @property
     @abstractmethod

@@ -20,15 +20,19 @@ MADE_WITH = "made_with"
 
 
 def settings(pairs: Iterable[str]) -> Settings:
-    """Return settings of KEY=VALUE pairs, JSON parsed. Raises InputError for others."""
+    """Return settings of KEY=VALUE pairs, JSON parsed; PART.KEY=VALUE is in an object of
+    that name. Raises InputError for others.
+    """
     settings: Settings = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not key or not equals:
             raise InputError(f"a setting is written KEY=VALUE, not {pair!r}")
-        if key in settings:
+        part, _, name = key.rpartition(".")
+        fields = settings.setdefault(part, {}) if part else settings
+        if not isinstance(fields, dict) or name in fields:
             raise InputError(f"setting {key!r} is given twice")
-        settings[key] = json_or_text(value)
+        fields[name] = json_or_text(value)
     return settings
 
 

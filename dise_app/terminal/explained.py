@@ -24,7 +24,7 @@ MAX_CELL = 32
 PIPE_WIDTH = 10_000
 """Columns of a pipe, where nothing is folded."""
 
-NUMBERS = {"Read", "reused", "sum", "log-prob", "written", "step"}
+NUMBERS = {"Read", "reused", "sum", "log-prob", "written", "step", "weight"}
 """Headings of columns that are aligned to the right."""
 
 
@@ -96,7 +96,7 @@ def _ranges(positions: Sequence[int]) -> str:
 
 
 def _tokens(tokens: Sequence[ExplainedToken]) -> Table:
-    headings = ("at", "token", "log-prob", "Read", "written", "step", "why")
+    headings = ("at", "token", "log-prob", "Read", "written", "step", "weight", "why")
     rows = (("" if group[0].counts else "dim", _cells(group)) for group in _alike(tokens))
     return _table(headings, rows)
 
@@ -119,6 +119,7 @@ def _cells(group: Sequence[ExplainedToken]) -> list[Text]:
         Text(_ranges(first.reads) if num_reads < 4 else f"mean of {num_reads}"),
         _number(first.written if is_single else None),
         Text("-".join(map(str, [*steps[:1], *steps[1:][-1:]]))),
+        Text("" if first.weight is None else f"{first.weight:.4g}"),
         Text(printable(first.why)),
     ]
 

@@ -123,9 +123,13 @@ def _of_scores(calibration: Calibration, answers: Answers) -> Iterator[str]:
                 f"it was fitted on scores of {calibration.scorer!r} with {name} {value!s:.80}, "
                 f"not {requested!s:.80}"
             )
-    if calibration.map and catalog.selector(calibration.selector) != bound.selector:
-        selector = answers.scoring.selector
-        yield f"it was fitted on scores over {calibration.selector!r}, not over {selector!r}"
+    selection = calibration.selector, calibration.selector_settings
+    if calibration.map and catalog.selector(*selection) != bound.selector:
+        theirs, ours = (
+            f"{scoring.selector!r} {scoring.selector_settings or ''!s:.80}".rstrip()
+            for scoring in (calibration, answers.scoring)
+        )
+        yield f"it was fitted on scores over {theirs}, not over {ours}"
     judge = answers.predictors["judge"].info.name if "judge" in answers.predictors else ""
     if bound.scorer.asks == "judge" and calibration.judge != judge:
         yield f"it was fitted on scores of the judge {calibration.judge!r}, not {judge!r}"

@@ -80,6 +80,7 @@ class ResolvedWriting(Resolved):
             constraint=self.constraint,
             suffix=self.prompt.suffix,
             memory=memory_of(info, self.params, is_told),
+            spell=self.predictor.tokenizer.spell,
         )
 
     @property
@@ -256,7 +257,7 @@ class Resolver:
         scorer = self.catalog.scorer(params.scorer, params.scorer_settings)
         self.check_scorer(params.scorer, scorer)
         name = params.selector or scorer.default_selector
-        selector = self.catalog.selector(name)
+        selector = self.catalog.selector(name, params.selector_settings)
         # The report costs a pass that what is known from the writing does not.
         is_reported = not scorer.needs_writing or "logprobs" in params.model_fields_set
         top_logprobs = params.logprobs if is_reported else None

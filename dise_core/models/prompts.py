@@ -69,7 +69,8 @@ class Translation:
                 f"a text of {num_tokens} tokens is longer than the limit of "
                 f"{info.name!r}: {info.max_length}"
             )
-        return TokenSequence.of(prompt_ids, response_ids, info.special, sequence.block_length)
+        facts, spell = (info.special, sequence.block_length), self.judge.tokenizer.spell
+        return TokenSequence.of(prompt_ids, response_ids, *facts, spell=spell)
 
     def _prompt_ids(self, sequence: TokenSequence) -> Ids:
         prompt, judge = self.prompt, self.judge.tokenizer
@@ -167,9 +168,9 @@ class Prompts:
         if len(response_ids) == 0:
             raise InputError("the response is empty: it needs at least one token", "response")
         info = self.predictor.info
-        sequence = TokenSequence.of(
-            prompt.ids, response_ids, info.special, block_length, info.max_length, info.block_origin
-        )
+        facts = info.special, block_length, info.max_length, info.block_origin
+        spell = self.predictor.tokenizer.spell
+        sequence = TokenSequence.of(prompt.ids, response_ids, *facts, spell)
         self._refuse_masks(sequence.ids)
         self._refuse_longer(len(sequence), f"a text of {len(sequence)} tokens")
         return sequence

@@ -5,6 +5,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+import numpy as np
+
 from dise_core.arrays import Ids
 from dise_core.errors import InputError
 from dise_core.records import Fields
@@ -93,6 +95,16 @@ class Tokenizer(ABC):
         space if `drops_first_space`.
         """
         return None
+
+    def spell(self, ids: Ids) -> tuple[bytes, ...]:
+        """Return the UTF-8 bytes of each token of a text, ids int64 [N]: its
+        `token_bytes`, where these are unknown its `token_text`, b"" for a special token.
+        """
+        spellings = {number: self.token_bytes(number) for number in set(ids.tolist())}
+        for number, data in spellings.items():
+            if data is None and self.decode(np.array([number])):
+                spellings[number] = self.token_text(number).encode()
+        return tuple(spellings[number] or b"" for number in ids.tolist())
 
     @property
     def drops_first_space(self) -> bool:

@@ -28,7 +28,7 @@ Source of the last two: Fast-dLLM.
 class Scoring(Params):
     """What a text is scored by."""
 
-    scorer: Annotated[Name, Replaces(("selector",))] = "dise"
+    scorer: Annotated[Name, Replaces(("selector", "selector_settings"))] = "dise"
     """How an answer is scored: `dise` if the model was trained on finished texts; on
     masks alone, `written` for answers and `interleaved` for given texts; `mc` for
     likelihoods; `ar-perplexity` by a judge. `dise plugins` lists those for research."""
@@ -37,6 +37,9 @@ class Scoring(Params):
     example prompt-last-2+response-first-5; None is the scorer's own choice."""
     scorer_settings: Settings = Field(default_factory=dict)
     """A setting of the scorer."""
+    selector_settings: Settings = Field(default_factory=dict)
+    """A setting of the selector; where it joins several, PART.NAME=VALUE, or by the
+    part's name its settings."""
     block_length: Length = 32
     """Tokens in a block of the response. A block-causal model has blocks of its own."""
 

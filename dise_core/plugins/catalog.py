@@ -58,15 +58,28 @@ class Catalog:
         """Return the catalog with these entries. Their keys are the kinds' plurals."""
         return replace(self, entries={**self.entries, **entries})
 
-    def selector(self, text: str) -> Selector:
-        """Return the selector of that name; names joined by + give their union. Raises
-        UnknownNameError for an unknown name, InputError for one that lacks its number.
+    def selector(self, text: str, settings: GivenSettings = None) -> Selector:
+        """Return the selector of that name; names joined by + give their union, whose
+        settings are those of its parts by their names. Raises UnknownNameError for an
+        unknown name, InputError for one that lacks its number, or a wrong setting.
         """
         names = text.split("+", MAX_PARTS)
         if len(names) > MAX_PARTS:
             raise InputError(f"a selector may join at most {MAX_PARTS} parts by +", "selector")
-        parts = tuple(self._selector(name.strip()) for name in names)
-        return parts[0] if len(parts) == 1 else Union(parts=parts)
+        names = [name.strip() for name in names]
+        if len(names) == 1:
+            return self._selector(names[0], settings or {})
+        by_part: dict[str, Mapping[str, object]] = {name: {} for name in names}
+        for part, its_settings in (settings or {}).items():
+            if part not in names or not isinstance(its_settings, Mapping):
+                raise InputError(
+                    "the settings of a union of selectors are objects, by its parts' "
+                    f"names, and not {its_settings!r:.80} for {part!r:.80}"
+                    f"{did_you_mean(part, names) or '.'} Its parts: {', '.join(names)}",
+                    "selector_settings",
+                )
+            by_part[part] = its_settings
+        return Union(parts=tuple(self._selector(name, by_part[name]) for name in names))
 
     def scorer(self, name: str, settings: GivenSettings = None) -> Scorer:
         """Return the scorer of that name. Raises InputError for a bad name or setting."""
@@ -89,9 +102,10 @@ class Catalog:
         name = getattr(params, kind.option)
         if name is None:
             return None
+        settings: GivenSettings = getattr(params, f"{kind.option}_settings")
         if kind.base is Selector:
-            return cast("S", self.selector(name))
-        return self._build(kind, name, getattr(params, f"{kind.option}_settings"))
+            return cast("S", self.selector(name, settings))
+        return self._build(kind, name, settings)
 
     def check(self, params: BaseModel) -> None:
         """Raise InputError for an unknown strategy or wrong settings."""
@@ -146,12 +160,17 @@ class Catalog:
             need = "need" if len(options.model_fields) > 1 else "needs"
             raise InputError(f"{fields} {need} engine={owner!r}")
 
-    def _selector(self, name: str) -> Selector:
+    def _selector(self, name: str, settings: Mapping[str, object]) -> Selector:
         numbered = re.fullmatch(r"(.+?)-0*(\d{1,9})", name)
-        settings: dict[str, object] = {}
         if name not in self.selectors and numbered and f"{numbered[1]}-K" in self.selectors:
-            name, settings = f"{numbered[1]}-K", {"k": int(numbered[2])}
-        elif name.endswith("-K") and name in self.selectors:
+            if "k" in settings:
+                raise InputError(
+                    f"selector {name!r} has its k in its name: leave out the setting k, "
+                    f"or name '{numbered[1]}-K'",
+                    "selector_settings",
+                )
+            name, settings = f"{numbered[1]}-K", {**settings, "k": int(numbered[2])}
+        elif name.endswith("-K") and name in self.selectors and "k" not in settings:
             raise InputError(
                 f"selector {name!r} needs a number, for example {name[:-1]}10", "selector"
             )

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dise_core.arrays import Floats, Ids, Mask
+from dise_core.arrays import Floats, Ids, Mask, Weights
 from dise_core.models.pieces import pieces
 from dise_core.models.tokenizer import Tokenizer
 from dise_core.plans.reading import Read, Reading
@@ -107,6 +107,13 @@ class Account:
         """The positions of the text that count."""
         positions = self.transcript.score.positions
         return positions[positions < len(self.text)]
+
+    @cached_property
+    def weights(self) -> Weights:
+        """What each of `counting` counts in a weighted mean; None if all count alike."""
+        score = self.transcript.score
+        is_inside = score.positions < len(self.text)
+        return None if score.weights is None else score.weights[is_inside]
 
     @cached_property
     def names(self) -> list[str]:

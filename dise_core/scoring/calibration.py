@@ -15,8 +15,10 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
+    SerializerFunctionWrapHandler,
     ValidationError,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -25,6 +27,7 @@ from dise_core.errors import InputError
 from dise_core.models.predictor import MaskPredictor
 from dise_core.params.base import MAX_NAME, input_error
 from dise_core.params.requests import Scoring
+from dise_core.records import Record
 
 P = TypeVar("P", bound=Scoring)
 
@@ -262,7 +265,7 @@ class Calibration(CalibrationFile, Fit):
     """A map from scores of answers to probabilities of being right, with what it holds
     for.
 
-    judge, scorer, selector, scorer_settings: of the scores that it was fitted on. judge
+    judge, scorer, selector and their settings: of the scores that it was fitted on. judge
     is None where the labelled file did not say. holds_for: how the answers were made;
     others have no probability. fields: of the values of JSON answers, by the pattern of
     their pointer or by their type; where it was fitted on these, map and threshold are
@@ -274,6 +277,7 @@ class Calibration(CalibrationFile, Fit):
     scorer: Text
     selector: Text
     scorer_settings: dict[str, JsonValue]
+    selector_settings: dict[str, JsonValue] = Field(default_factory=dict)
     holds_for: Holding
     fields: dict[Text, Fit] = Field(default_factory=dict)
 
@@ -287,6 +291,14 @@ class Calibration(CalibrationFile, Fit):
             )
         return version
 
+    @model_serializer(mode="wrap")
+    def _plainly(self, write: SerializerFunctionWrapHandler) -> Record:
+        """Leave out the selector's settings where there are none, as older files do."""
+        record: Record = write(self)
+        if not self.selector_settings:
+            record.pop("selector_settings", None)
+        return record
+
     def of_field(self, pointer: str, json_type: str) -> Fit | None:
         """Return the fit for such a field: that of its pattern, else of its type."""
         return self.fields.get(pattern_of(pointer)) or self.fields.get(json_type)
@@ -296,7 +308,9 @@ class Calibration(CalibrationFile, Fit):
         fields = params.model_fields_set
         if "scorer" in fields and params.scorer != self.scorer:
             return params
-        names = {"scorer", "selector", "scorer_settings"} - fields
+        names = {"scorer", "selector", "scorer_settings", "selector_settings"} - fields
+        if "selector" in fields:  # whose settings are not those of another
+            names -= {"selector_settings"}
         return params.model_copy(update={name: getattr(self, name) for name in names})
 
 

@@ -3,20 +3,19 @@
 import math
 
 import numpy as np
-from pydantic import SerializeAsAny
 
-from dise_core.arrays import Mask
-from dise_core.errors import PluginError, shown
+from dise_core.arrays import Mask, Weights
+from dise_core.errors import InputError, PluginError, shown
 from dise_core.scoring.score import Score
-from dise_core.scoring.scorer import Selector
+from dise_core.scoring.scorer import Narrowing, Scorer, Selector
 from dise_core.scoring.strategy import Strategy
 from dise_core.sequence import TokenSequence
 
 
-class CheckedSelector(Selector):
-    """Selects what another selector does, and raises PluginError for a bad mask."""
-
-    inner: SerializeAsAny[Selector]
+class CheckedSelector(Narrowing):
+    """Selects what another selector does, and raises PluginError for a bad mask, and for
+    bad weights.
+    """
 
     def select(self, sequence: TokenSequence) -> Mask:
         mask: object = self.inner.select(sequence)
@@ -26,6 +25,32 @@ class CheckedSelector(Selector):
         if mask[sequence.response_end :].any():
             raise broken("selector", self.inner, "no position of what follows the response", "")
         return mask
+
+    def weights(self, sequence: TokenSequence) -> Weights:
+        weights = self.inner.weights(sequence)
+        if weights is None:
+            return None
+        promise = f"weights, float [{len(sequence)}], or None"
+        facts = getattr(weights, "shape", None), getattr(weights, "dtype", np.dtype(int)).kind
+        if facts != ((len(sequence),), "f"):
+            raise broken("selector", self.inner, promise, described(weights))
+        is_positive = np.isfinite(weights) & (weights > 0)
+        if not ((weights == 0) | is_positive & self.select(sequence)).all():
+            promise = "finite weights of at least 0, and of 0 where its mask is False"
+            raise broken("selector", self.inner, promise, described(weights))
+        return weights
+
+
+def check_weights(name: str, scorer: Scorer, selector: Selector) -> None:
+    """Raise InputError for a selector with weights where the scorer takes none. name: the
+    scorer's.
+    """
+    if selector.is_weighted and not scorer.takes_weights:
+        raise InputError(
+            f"scorer {name!r} is no mean over tokens, so it takes no weights, which this "
+            "selector gives them: take another selector, or a scorer such as 'dise'",
+            "selector",
+        )
 
 
 def checked_score(role: str, strategy: Strategy, score: object) -> Score:

@@ -56,8 +56,11 @@ def _formula(account: Account) -> str:
         terms = (f"{part.weight:.4g} x {number_text(part.value)} ({part.name})" for part in parts)
         return f"value = {' + '.join(terms)} = {number_text(value)}"
     columns = {"": account.logprobs, ", each at its step": account.writing[0]}
+    weights, ways = account.weights, MADE
+    if weights is not None:
+        ways = {"weighted mean": lambda logprobs: np.average(logprobs, weights=weights)}
     for when, logprobs in columns.items():
-        for word, make in MADE.items():
+        for word, make in ways.items():
             if _is_close(make(logprobs[account.counting]), value):
                 tokens = _count(score.num_positions, "token")
                 subject = f"{word} of the log-probabilities of {tokens}{when}"
@@ -116,6 +119,8 @@ def _tokens(account: Account) -> Iterator[ExplainedToken]:
     """Yield the tokens from the response on, and others that were asked for or count."""
     text, (written_logprobs, steps), reasons = account.text, account.writing, _reasons(account)
     counts, is_shown = text.mask_of(account.counting), text.mask_of(account.counting)
+    weights = () if account.weights is None else account.weights.tolist()
+    weight_of = dict(zip(account.counting.tolist(), weights, strict=False))
     is_shown[text.prompt_length :] = True
     positions = {position for read in account.reads for position in read.positions}
     is_shown[[position for position in positions if position < len(text)]] = True
@@ -130,6 +135,7 @@ def _tokens(account: Account) -> Iterator[ExplainedToken]:
             None if steps[at] < 0 else int(steps[at]),
             bool(counts[at]),
             reasons[at],
+            weight_of.get(at),
         )
 
 

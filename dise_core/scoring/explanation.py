@@ -36,7 +36,8 @@ class ExplainedToken:
     special token. `logprob`: what the model answered about it, in nats, the mean where
     several of the `reads`, which count from 1, asked; None where none did. `written`,
     `step`: its log-probability when it was written, and the denoising step; None for a
-    given token. `counts`: whether the score is about it; `why`, or why not.
+    given token. `counts`: whether the score is about it; `why`, or why not. `weight`:
+    what it counts in a weighted mean; None in any other.
     """
 
     position: int
@@ -48,6 +49,7 @@ class ExplainedToken:
     step: int | None
     counts: bool
     why: str
+    weight: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,4 +73,6 @@ class Explanation:
             read["logprobs"] = list(map(json_number, read["logprobs"]))
         for token in record["tokens"]:
             token |= {name: json_number(token[name]) for name in ("logprob", "written")}
+            if token["weight"] is None:
+                del token["weight"]
         return record | {name: list(record[name]) for name in ("notes", "reads", "tokens")}

@@ -4,13 +4,12 @@ from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
-from pydantic import SerializeAsAny
 
-from dise_core.arrays import Ids, Mask
+from dise_core.arrays import Ids, Mask, Weights
 from dise_core.plans.plan import Plan, mapped
 from dise_core.plans.reading import Read
 from dise_core.plans.readouts import TokenLogProbs
-from dise_core.scoring.scorer import Selector
+from dise_core.scoring.scorer import Narrowing
 from dise_core.sequence import TokenSequence
 from dise_core.token_sets import EVERY, TextRule, TokenSets
 
@@ -57,10 +56,8 @@ def _at(positions: Ids, text: TokenSequence, sets: TokenSets) -> TokenSets:
     return replace(sets, which=numbers[positions])
 
 
-class Unforced(Selector):
+class Unforced(Narrowing):
     """Selects what another selector does, except tokens that a constraint forced."""
-
-    inner: SerializeAsAny[Selector]
 
     def select(self, sequence: TokenSequence) -> Mask:
         mask = self.inner.select(sequence)
@@ -69,3 +66,7 @@ class Unforced(Selector):
         free = mask.copy()
         free[sequence.response_positions] &= ~rule.is_forced(sequence.response)
         return free
+
+    def weights(self, sequence: TokenSequence) -> Weights:
+        weights = self.inner.weights(sequence)
+        return None if weights is None else weights * self.select(sequence)

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
-from dise_core.arrays import Ids, LogProbs
+from dise_core.arrays import Floats, Ids, LogProbs, Weights
 from dise_core.plans.reading import Read, Reading
 from dise_core.records import json_number
 from dise_core.sequence import TokenSequence
@@ -50,7 +50,8 @@ class Score:
     bounds: of the log-likelihood, from a scorer that has some. under: of an answer that a
     constraint wrote, whether log-probabilities are told among the tokens that it allows,
     or the tokens that it forced are left out. summands: of a weighted sum of other
-    values, for whoever asks why it is what it is.
+    values, for whoever asks why it is what it is. weights: float [num_positions], of a
+    weighted mean; None where all positions count alike.
     """
 
     value: float
@@ -62,11 +63,22 @@ class Score:
     bounds: Bounds | None = None
     under: Under | None = None
     summands: tuple[Summand, ...] = ()
+    weights: Weights = None
 
     @classmethod
-    def mean_of(cls, logprobs: LogProbs, positions: Ids) -> Self:
-        """Return the mean of logprobs [M >= 1] at positions [M], summed in float64."""
-        return cls(float(np.mean(logprobs, dtype=np.float64)), positions, is_mean=True)
+    def mean_of(cls, logprobs: LogProbs | Floats, positions: Ids, weights: Weights = None) -> Self:
+        """Return the mean of logprobs [M >= 1] at positions [M], summed in float64.
+        weights: what each token of the text counts, [N], as a selector returns them; if
+        none counts, that is the score of nothing.
+        """
+        if weights is None:
+            mean = float(np.mean(logprobs, dtype=np.float64))
+            return cls(mean, positions, is_mean=True)
+        shares = weights[positions].astype(np.float64)
+        if not shares.any():
+            return cls.of_nothing()
+        value = float(shares @ logprobs.astype(np.float64) / shares.sum())
+        return cls(value, positions, is_mean=True, weights=shares)
 
     @classmethod
     def of_nothing(cls) -> Self:

@@ -4,9 +4,10 @@ from abc import abstractmethod
 from functools import reduce
 from typing import ClassVar, Literal
 
+import numpy as np
 from pydantic import SerializeAsAny
 
-from dise_core.arrays import Mask
+from dise_core.arrays import Mask, Weights
 from dise_core.plans.plan import Plan
 from dise_core.plans.readouts import Confidence
 from dise_core.scoring.score import Score
@@ -21,9 +22,22 @@ class Selector(Strategy):
     def select(self, sequence: TokenSequence) -> Mask:
         """Return M, bool [N], and change no sequence. Selecting nothing is allowed."""
 
+    def weights(self, sequence: TokenSequence) -> Weights:  # noqa: ARG002
+        """Return what each token counts in a mean, float [N]: finite, not negative, and 0
+        where M is False; None where all that it selects count alike.
+        """
+        return None
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether it may return weights."""
+        return type(self).weights is not Selector.weights
+
 
 class Union(Selector):
-    """Selects every position that one of its parts selects: A+B."""
+    """Selects every position that one of its parts selects: A+B. A token's weight is the
+    largest that a part gives it; a part without weights gives 1 to what it selects.
+    """
 
     parts: tuple[SerializeAsAny[Selector], ...]
 
@@ -31,6 +45,29 @@ class Union(Selector):
         return reduce(
             lambda union, part: union | part.select(sequence), self.parts, sequence.mask_of([])
         )
+
+    def weights(self, sequence: TokenSequence) -> Weights:
+        rows = [part.weights(sequence) for part in self.parts]
+        if all(row is None for row in rows):
+            return None
+        pairs = zip(self.parts, rows, strict=True)
+        alike = [part.select(sequence) if row is None else row for part, row in pairs]
+        weights: Weights = np.max(alike, axis=0)
+        return weights
+
+    @property
+    def is_weighted(self) -> bool:
+        return any(part.is_weighted for part in self.parts)
+
+
+class Narrowing(Selector):
+    """Selects some of what another selector does."""
+
+    inner: SerializeAsAny[Selector]
+
+    @property
+    def is_weighted(self) -> bool:
+        return self.inner.is_weighted
 
 
 class Scorer(Strategy):
@@ -57,6 +94,10 @@ class Scorer(Strategy):
     stand in each place: the Reads of TokenLogProbs of the text's own tokens, which it
     yields as ever, are then answered so. False for a likelihood, and where its parts
     decide."""
+
+    takes_weights: ClassVar[bool] = False
+    """Whether its score is a mean that takes a selector's weights, as `Score.mean_of`
+    does; any other scorer refuses such a selector."""
 
     @property
     def recorded(self) -> tuple[Confidence, ...]:

@@ -5,19 +5,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from pydantic import SerializeAsAny
 
-from dise_core.arrays import Ids, Mask
+from dise_core.arrays import Ids, Mask, Weights
 from dise_core.errors import InputError
 from dise_core.models.prompts import Translation
 from dise_core.plans.plan import Plan, answer_by, gather
 from dise_core.plans.reading import Read, Reading
 from dise_core.plans.readouts import TokenLogProbs, TopLogProbs
-from dise_core.scoring.checks import checked_score
+from dise_core.scoring.checks import check_weights, checked_score
 from dise_core.scoring.memory import Memory, remembering
 from dise_core.scoring.restricted import Unforced, among_allowed
 from dise_core.scoring.score import Evaluation, Score, TokenReport, Transcript, Under
-from dise_core.scoring.scorer import Scorer, Selector
+from dise_core.scoring.scorer import Narrowing, Scorer, Selector
 from dise_core.sequence import TokenSequence
 
 
@@ -28,7 +27,8 @@ class SequenceScorer:
     reads the texts. `name`: the scorer's in error messages. `memory`: what is known of
     the response from writing it. `end_id`: the end token that follows a text, read with
     it and never selected; None for texts that are whole or go on. `explains`: whether
-    evaluations have a transcript.
+    evaluations have a transcript. Raises InputError for a selector with weights that the
+    scorer does not take.
     """
 
     scorer: Scorer
@@ -39,6 +39,9 @@ class SequenceScorer:
     memory: Memory = field(default_factory=Memory)
     end_id: int | None = None
     explains: bool = False
+
+    def __post_init__(self) -> None:
+        check_weights(self.name, self.scorer, self.selector)
 
     def score(self, sequence: TokenSequence) -> Plan[Score]:
         """Return a plan of the score of a finished text. A judge scores the whole
@@ -146,15 +149,22 @@ class WholeResponse(Selector):
         return sequence.mask_of(sequence.response_positions)
 
 
-class Before(Selector):
+class Before(Narrowing):
     """Selects what another selector does of a text's first `length` tokens alone."""
 
-    inner: SerializeAsAny[Selector]
     length: int
 
     def select(self, sequence: TokenSequence) -> Mask:
-        mask = self.inner.select(replace(sequence, ids=sequence.ids[: self.length]))
+        mask = self.inner.select(self._text(sequence))
         return sequence.mask_of(np.flatnonzero(mask))
+
+    def weights(self, sequence: TokenSequence) -> Weights:
+        text = self._text(sequence)
+        weights, num_more = self.inner.weights(text), len(sequence) - len(text)
+        return None if weights is None else np.pad(weights, (0, num_more))
+
+    def _text(self, sequence: TokenSequence) -> TokenSequence:
+        return replace(sequence, ids=sequence.ids[: self.length])
 
 
 def regenerate(

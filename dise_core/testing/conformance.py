@@ -36,9 +36,12 @@ from dise_core.writing.policy import Drafts, UnmaskingPolicy, UnmaskingStep
 
 @kept()
 def check_selector(selector: Selector) -> None:
-    """Check that the selector returns the same bool [N] twice, and changes no text."""
-    for text in texts(ToyPredictor().info):
+    """Check that the selector returns the same bool [N] twice, and changes no text, and
+    that its weights, if any, are weights.
+    """
+    for text in texts(ToyPredictor()):
         before = text.ids.copy()
+        CheckedSelector(inner=selector).weights(text)
         mask, again = (CheckedSelector(inner=selector).select(text) for _ in range(2))
         expect(np.array_equal(mask, again), "select must return the same mask for the same text")
         expect(np.array_equal(before, text.ids), "select must leave the text unchanged")
@@ -58,7 +61,7 @@ def check_scorer(
         _read_both if predictor is None else predictor.read
     )
     everything = WholeResponse()
-    several = list(texts((predictor or ToyPredictor()).info))
+    several = list(texts(predictor or ToyPredictor()))
     if scorer.needs_writing:
         several = [_written(text, scorer.recorded) for text in several]
     for text in several:
@@ -117,7 +120,7 @@ def check_reviser(
     """
     toys = [ToyPredictor(), ToyPredictor(attention=BlockCausal(4))]
     for model in toys if predictor is None else [predictor]:
-        first, *_ = responses = list(texts(model.info))
+        first, *_ = responses = list(texts(model))
         for text in (*responses, replace(first, ids=first.prompt)):
             _check_revised(reviser, model, text, tolerance)
 

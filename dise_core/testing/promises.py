@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dise_core import Generation, Ids, MaskPredictor, ModelInfo, Plan, Score, TokenSequence, drive
+from dise_core import Generation, Ids, MaskPredictor, Plan, Score, TokenSequence, drive
 from dise_core.errors import PluginError
 from dise_core.scoring.scorer import Scorer, Selector
 from dise_core.scoring.sequence_scorer import SequenceScorer, WholeResponse, regenerate
@@ -75,8 +75,9 @@ def expect_repeated(
     expect(np.array_equal(ids, generation.sequence.ids), promise)
 
 
-def texts(info: ModelInfo) -> Iterator[TokenSequence]:
+def texts(model: MaskPredictor) -> Iterator[TokenSequence]:
     """Yield texts with and without a prompt, end tokens, other tokens and a suffix."""
+    info, spell = model.info, model.tokenizer.spell
     end = 9 if info.special.eos_id is None else info.special.eos_id
     for prompt, response in (
         ([1, 2, 3], [4, 5, 6, 7, 8, 9, end, end]),
@@ -86,7 +87,7 @@ def texts(info: ModelInfo) -> Iterator[TokenSequence]:
         ([1, 2], [end, end]),
     ):
         text = TokenSequence.of(
-            prompt, response, info.special, 4, info.max_length, info.block_origin
+            prompt, response, info.special, 4, info.max_length, info.block_origin, spell
         )
         yield text
     yield replace(text, ids=np.array([1, 2, 3, 4, 5]), suffix_length=2)

@@ -52,6 +52,7 @@ class Denoiser(Sampler):
             *settings,
             suffix_length=suffix_length,
             rule=self.constraint,
+            spell=self.spell,
         )
 
     def masks(self, count: int) -> Ids:

@@ -16,7 +16,7 @@ from dise_core.params.requests import SamplingParams
 from dise_core.plans.reading import CacheHint, Canvas, Guidance, Read, Reading
 from dise_core.plans.readouts import Candidates, Confidence, Readout
 from dise_core.scoring.memory import Memory
-from dise_core.sequence import SpecialTokens
+from dise_core.sequence import SpecialTokens, Spell
 from dise_core.writing.policy import UnmaskingPolicy
 from dise_core.writing.schedule import Schedule, in_steps, in_time
 
@@ -28,7 +28,7 @@ class Sampler:
     Canvas. is_revised: whether a reviser may change the response. most: the tokens that
     the text may grow to, if it is written more than once. recorded: the confidences that
     the text's Writing tells. suffix: what follows the response, int64 [S]. memory: see
-    `memory_of`; shared with the response's scorer.
+    `memory_of`; shared with the response's scorer. spell: see TokenSequence.
     """
 
     info: ModelInfo
@@ -43,6 +43,7 @@ class Sampler:
     constraint: Constrained | None = None
     suffix: Ids = field(default_factory=lambda: np.zeros(0, np.int64), compare=False)
     memory: Memory = field(default_factory=Memory)
+    spell: Spell | None = None
 
     @property
     def special(self) -> SpecialTokens:

@@ -20,7 +20,7 @@ from dise_core.plugins.catalog import Catalog
 from dise_core.records import Fields, Record
 from dise_core.scoring.calibration import Holding, pattern_of
 from dise_eval.calibration.fitting import Labels
-from dise_eval.experiments.scoring import Contender, Contenders
+from dise_eval.experiments.scoring import OF_SELECTOR, Contender, Contenders
 
 JOURNAL = "journal.jsonl"
 
@@ -183,8 +183,10 @@ def _origin(first: Fields, settings: Fields, options: Fields, catalog: Catalog) 
     specifications, outputs = options["score"], first.get("outputs")
     if not specifications and isinstance(outputs, list) and outputs:
         score = _dict(_dict(outputs[0]).get("score"))
-        pairs = _dict(settings.get("scorer_settings")).items()
-        text = ",".join(f"{name}={json.dumps(value)}" for name, value in pairs)
+        pairs = _dict(settings.get("scorer_settings"))
+        for name, value in _dict(settings.get("selector_settings")).items():
+            pairs = pairs | {f"{OF_SELECTOR}{name}": value}
+        text = ",".join(f"{name}={json.dumps(value)}" for name, value in pairs.items())
         specifications = [f"{score.get('scorer')}:{score.get('selector')}:{text}"]
     if not specifications:
         raise InputError(
@@ -316,6 +318,7 @@ def _part(contender: Contender) -> Record:
         "scorer": name,
         "selector": details.partition(":")[0] or contender.scorer.default_selector,
         "scorer_settings": contender.scorer.model_dump(mode="json"),
+        "selector_settings": dict(contender.selector_settings),
     }
 
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 Reasons = Mapping[str, str]
 
+SCORED_BY = ("scorer", "selector", "scorer_settings", "selector_settings")
+
 NAMED_BY_SCORE: Reasons = dict.fromkeys(
-    ("scorer", "selector", "scorer_settings"),
-    "--score names several scorers, each with its selector and settings",
+    SCORED_BY, "--score names several scorers, each with its selector and settings"
 )
 
 NO_REPORT: Reasons = {"logprobs": "experiments look at scores, not at a report on every token"}
@@ -17,6 +18,6 @@ SAMPLED: Reasons = {**NAMED_BY_SCORE, **NO_REPORT, "best_of": "all n answers are
 
 PROBED: Reasons = {
     **NO_REPORT,
-    **dict.fromkeys(("scorer", "selector", "scorer_settings"), "texts are probed, not scored"),
+    **dict.fromkeys(SCORED_BY, "texts are probed, not scored"),
     **dict.fromkeys(("n", "best_of", "stop_at"), "one text a question is probed"),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from dise_app.files.texts import settings
@@ -14,18 +14,22 @@ from dise_core.front.planner import Planner
 from dise_core.models.prompts import Translation
 from dise_core.plans.cost import count_nfe
 from dise_core.plugins.catalog import Catalog
-from dise_core.records import json_number
+from dise_core.records import Fields, json_number
 from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_eval.experiments.records import ScoreRecord
+
+OF_SELECTOR = "selector."
+"""What the settings of a specification's selector begin with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A scorer with its settings and selector. label: the specification."""
+    """A scorer and a selector with their settings. label: the specification."""
 
     label: str
     scorer: Scorer
     selector: Selector
+    selector_settings: Fields = field(default_factory=dict)
 
     def score(
         self, text: TokenSequence, translation: Translation | None = None, end_id: int | None = None
@@ -49,7 +53,8 @@ class Contenders:
     @classmethod
     def of(cls, specifications: Sequence[str], catalog: Catalog) -> Contenders:
         """Return the scorers of specifications SCORER[:SELECTOR[:SETTING=VALUE,...]],
-        such as "dise:last-10" or "mc:response:num_samples=32".
+        such as "dise:last-10" or "mc:response:num_samples=32". A setting of the selector
+        is written selector.SETTING=VALUE.
 
         Without a selector the scorer's default is used. Raises InputError for unknown
         names, bad settings and duplicates.
@@ -88,14 +93,18 @@ class Contenders:
 def _contender(text: str, catalog: Catalog) -> Contender:
     name, _, details = text.partition(":")
     selector_name, _, pairs = details.partition(":")
+    words = [*filter(None, re.split(r",(?=[\w.-]+=)", pairs))]
+    of_selector = [word for word in words if word.startswith(OF_SELECTOR)]
     try:
-        its_settings = settings(filter(None, re.split(r",(?=\w+=)", pairs)))
+        its_settings = settings(word for word in words if word not in of_selector)
+        more = settings(word.removeprefix(OF_SELECTOR) for word in of_selector)
     except InputError as error:
         raise InputError(
             f"a scorer is written SCORER:SELECTOR:KEY=VALUE,..., not {text!r}: {error}", "score"
         ) from error
     scorer = catalog.scorer(name, its_settings)
-    return Contender(text, scorer, catalog.selector(selector_name or scorer.default_selector))
+    selector = catalog.selector(selector_name or scorer.default_selector, more)
+    return Contender(text, scorer, selector, more)
 
 
 def _scored(score: Score, nfe: int) -> ScoreRecord:

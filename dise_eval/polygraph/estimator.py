@@ -11,7 +11,7 @@ from dise_core import Floats, Plan, RequestOutput, Score, ScoringParams
 from dise_core.front.verbs import Job, results
 from dise_core.models.prompts import Prompt
 from dise_core.records import Fields
-from dise_eval.experiments.scoring import Contender
+from dise_eval.experiments.scoring import OF_SELECTOR, Contender
 from dise_eval.polygraph.model import DiseModel
 
 
@@ -33,11 +33,14 @@ class DiseEstimator(Estimator):  # type: ignore[misc]
         model.llm.planner.resolver.check_scorer(scoring.scorer, scorer)
         name = scoring.selector or scorer.default_selector
         self._params = scoring.model_copy(update={"selector": name})
-        self._contender = Contender(scoring.scorer, scorer, catalog.selector(name))
+        selector = catalog.selector(name, scoring.selector_settings)
+        self._contender = Contender(scoring.scorer, scorer, selector)
         self._model = model
 
     def __str__(self) -> str:
-        settings = self._params.scorer_settings
+        of_selector = self._params.selector_settings
+        settings = {f"{OF_SELECTOR}{name}": value for name, value in of_selector.items()}
+        settings |= self._params.scorer_settings
         pairs = ",".join(f"{name}={value}" for name, value in sorted(settings.items()))
         return ":".join(filter(None, [self._params.scorer, self._params.selector, pairs]))
 

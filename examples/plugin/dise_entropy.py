@@ -1,12 +1,22 @@
-"""A scorer and a selector for DiSE, as a distribution of its own."""
+"""A scorer and two selectors for DiSE, as a distribution of its own."""
 
 from __future__ import annotations
 
 import numpy as np
 from pydantic import PositiveInt
 
-from dise_core import Candidates, Plan, Read, Score, Scorer, Selector, TokenSequence, hookimpl
-from dise_core.arrays import Mask
+from dise_core import (
+    Candidates,
+    Floats,
+    Mask,
+    Plan,
+    Read,
+    Score,
+    Scorer,
+    Selector,
+    TokenSequence,
+    hookimpl,
+)
 
 
 class MeanEntropy(Scorer):
@@ -36,6 +46,21 @@ class EveryK(Selector):
         return sequence.mask_of(sequence.text_positions[:: self.k])
 
 
+class Behind(Selector):
+    """Selects what follows the last mark in the response; later tokens count more."""
+
+    mark: str = "="
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        """Return the paper's mask M, bool [N]."""
+        start = sequence.response_bytes.rfind(self.mark.encode()) + 1
+        return sequence.mask_of(sequence.covering(start, len(sequence.response_bytes)))
+
+    def weights(self, sequence: TokenSequence) -> Floats:
+        """Return what each token counts, float [N]: its place in the text, from 1."""
+        return self.select(sequence) * np.arange(1.0, len(sequence) + 1)
+
+
 @hookimpl
 def dise_scorers() -> dict[str, type[Scorer]]:
     """Return the scorers by the names that users type."""
@@ -45,4 +70,4 @@ def dise_scorers() -> dict[str, type[Scorer]]:
 @hookimpl
 def dise_selectors() -> dict[str, type[Selector]]:
     """Return the selectors; every-K is typed with a number, such as every-3."""
-    return {"every-K": EveryK}
+    return {"every-K": EveryK, "behind": Behind}

@@ -19,6 +19,7 @@ def dise_selectors() -> dict[str, str]:
         "last-block": "dise_strategies.selectors.blocks:FinalBlock",
         "prompt-last-K": "dise_strategies.selectors.counted:PromptLastK",
         "response-first-K": "dise_strategies.selectors.counted:ResponseFirstK",
+        "answer": "dise_strategies.selectors.answer:AnswerRegion",
     }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from pydantic import Field
 
-from dise_core import AsyncLLM, Plan, Score, Scorer, TokenSequence
+from dise_core import AsyncLLM, Floats, Mask, Plan, Score, Scorer, TokenSequence
 from dise_core.scoring.scorer import Selector
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END, LETTERS
@@ -33,6 +33,20 @@ class Weighted(Scorer):
         yield []
 
 
+class Late(Selector):
+    """Selects what follows a mark; later tokens count more."""
+
+    mark: str = "e"
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        text = sequence.response_bytes
+        start = text.rfind(self.mark.encode()) + 1
+        return sequence.mask_of(sequence.covering(start, len(text)))
+
+    def weights(self, sequence: TokenSequence) -> Floats:
+        return self.select(sequence) * np.arange(1.0, len(sequence) + 1)
+
+
 @pytest.fixture(scope="module")
 def countdown() -> Iterator[str]:
     with serving(AsyncLLM("countdown")) as url:
@@ -41,7 +55,7 @@ def countdown() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def toy() -> Iterator[str]:
-    catalog = with_guests(scorers={"weighted": Weighted})
+    catalog = with_guests(scorers={"weighted": Weighted}, selectors={"late": Late})
     with serving(AsyncLLM(ToyPredictor(), catalog=catalog)) as url:
         yield url
 
@@ -142,6 +156,27 @@ def test_everything_is_done_by_keyboard_with_a_plugins_scorer(page: Page, toy: s
     page.tab_to("#compare")
     page.press(Keys.SPACE)
     assert page.find("#answers .differs") == []
+    assert page.complaints() == []
+
+
+def test_a_selectors_settings_are_set_in_a_union_too(page: Page, toy: str) -> None:
+    logits = ToyPredictor().logits(np.append(np.arange(8), END))[:8]
+    logprobs = np.diag(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
+    page.open(toy, "mode=score&prompt=abc&text=defgh")
+    page.one("#strategies summary").click()
+    for selector, fields, weights in (
+        ("late", {"selector-mark": "f"}, {6: 7, 7: 8}),
+        ("+", {"selector-names": "late+last-3"}, {5: 6, 6: 7, 7: 8}),
+        ("+", {"selector-settings": '{"late": {"mark": "g"}}'}, {5: 1, 6: 1, 7: 8}),
+        ("last-K", {"selector-k": 2}, {6: 1, 7: 1}),
+    ):
+        page.choose(selector=selector)
+        if "selector-settings" in fields:
+            page.fill(**{"selector-names": "late+last-3"})
+        page.fill(**fields)
+        page.run()
+        by_hand = sum(w * logprobs[at] for at, w in weights.items()) / sum(weights.values())
+        assert values(page, "#answers strong") == [pytest.approx(by_hand, abs=1e-2)]
     assert page.complaints() == []
 
 

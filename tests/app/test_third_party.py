@@ -33,6 +33,39 @@ def dise_selectors():
     return {"mine": Mine}
 """
 
+READING = r'''
+import re
+
+import numpy as np
+from pydantic import Field
+
+from dise_core import Floats, Mask, Selector, TokenSequence, hookimpl
+
+
+class Region(Selector):
+    """Selects the last place where a pattern matches the response."""
+
+    pattern: str = Field(default=r"\d+", max_length=100)
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        text, last = sequence.response_bytes, None
+        for last in re.finditer(self.pattern.encode(), text):
+            pass
+        return sequence.mask_of([] if last is None else sequence.covering(*last.span()))
+
+
+class Late(Region):
+    """Selects it, and later tokens count more."""
+
+    def weights(self, sequence: TokenSequence) -> Floats:
+        return self.select(sequence) * np.arange(1.0, len(sequence) + 1)
+
+
+@hookimpl
+def dise_selectors() -> dict[str, type[Selector]]:
+    return {"region": Region, "late": Late}
+'''
+
 ENGINE = """
 from typing import Literal
 
@@ -323,7 +356,7 @@ SCORE = ("score", "--json", "--no-chat", "--response")
 
 
 def test_the_example_plugin_works_by_name_and_its_own_tests_pass(environment: Environment) -> None:
-    assert "3 passed" in environment.tests_of(environment.folder / "plugin")
+    assert "4 passed" in environment.tests_of(environment.folder / "plugin")
     names = ("--scorer", "mean-entropy", "--selector", "every-3")
     scored, plugins = environment.each(
         (*SCORE, "1+2=3,3+4=7", *names), ("plugins", "--json", "--kind", "selector")
@@ -348,6 +381,54 @@ def test_the_readmes_selector_installs_as_printed(environment: Environment) -> N
     [scored] = environment.each((*SCORE, "1+2=3", "--selector", "every-second+last-3"))
     selected = [token["selected"] for token in scored.output["tokens"]]
     assert selected == [True, False, True, True, True]
+
+
+@pytest.mark.timeout(600)
+def test_selectors_that_read_and_weigh_work_at_every_door(
+    environment: Environment, tmp_path: Path
+) -> None:
+    """From the command, Python and HTTP, equal to means by hand; the page: test_page.py."""
+    text = "18+75=93,93-83=10"
+    setting = ("--selector-setting", "pattern=93.*=")
+    more = ("--logprobs", "0", "--explain")
+    script = (
+        "import json\n"
+        "from fastapi.testclient import TestClient\n"
+        "from dise_app.server.app import create_app\n"
+        "from dise_app.server.limits import Limits\n"
+        "from dise_app.server.service import Service\n"
+        "from dise_core import AsyncLLM, LLM, ScoringParams\n"
+        "settings = {'late': {'pattern': '93.*='}}\n"
+        "params = ScoringParams(selector='late+last-2', selector_settings=settings)\n"
+        f"[answer] = LLM('countdown').score('', {text!r}, params, chat=False)\n"
+        "with TestClient(create_app(Service(Limits(), AsyncLLM('countdown')))) as client:\n"
+        f"    body = {{'response': {text!r}, 'chat': False, 'selector': 'late+last-2'}}\n"
+        "    body['selector_settings'] = settings\n"
+        "    told = client.post('/v1/score', json=body).json()['outputs'][0]['score']['value']\n"
+        "print(json.dumps([answer.outputs[0].score.value, told]))"
+    )
+    with environment.installed("reading", READING):
+        region, late, union = environment.each(
+            (*SCORE, text, "--selector", "region", *setting, *more),
+            (*SCORE, text, "--selector", "late", *setting, *more),
+            (*SCORE, text, "--selector", "late+last-2", "--selector-setting",
+             "late.pattern=93.*=", *more),
+        )  # fmt: skip
+        doors = json.loads(environment.run(environment.python, "-c", script).stdout)
+    logprobs = [token["logprob"] for token in region.output["tokens"]][: len(text)]
+    span = range(text.index("93"), text.rindex("=") + 1)
+    weights = [float(at + 1) if at in span else 0.0 for at in range(len(text))]
+    assert region.value == pytest.approx(sum(logprobs[at] for at in span) / len(span), abs=1e-6)
+    by_hand = sum(w * x for w, x in zip(weights, logprobs, strict=True)) / sum(weights)
+    assert late.value == pytest.approx(by_hand, abs=1e-6)
+    weights[-2:] = [1.0, 1.0]
+    by_hand = sum(w * x for w, x in zip(weights, logprobs, strict=True)) / sum(weights)
+    assert union.value == pytest.approx(by_hand, abs=1e-6)
+    assert doors == pytest.approx([by_hand] * 2, abs=1e-5)
+    told = union.output["explanation"]["tokens"]
+    shares = {token["position"]: token["weight"] for token in told if token["counts"]}
+    assert shares == {at: weight for at, weight in enumerate(weights) if weight}
+    assert "weighted mean of the log-probabilities of" in union.output["explanation"]["formula"]
 
 
 def pretrained_bert(folder: Path) -> float:

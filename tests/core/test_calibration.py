@@ -189,6 +189,18 @@ def test_other_scores_have_no_probability_and_say_why(asked: dict[str, Any], tol
     assert told in str(reason(llm, [[1]], [[2]], ScoringParams(**asked)))
 
 
+def test_other_settings_of_a_selector_have_no_probability_and_the_fitted_ones_apply() -> None:
+    fitted = made(selector="answer", selector_settings={"pattern": "c"}, holds_for=GIVEN)
+    llm = LLM(ToyPredictor(), calibration=fitted)
+    [answer] = llm.score([[1]], [[2, 3, 2]], finished=True)
+    assert answer.outputs[0].score.positions.tolist() == [3]
+    assert answer.outputs[0].uncalibrated is None
+    for settings, theirs in (({"pattern": "d"}, "'answer' {'pattern': 'd'}"), ({}, "'answer'")):
+        asked = ScoringParams(selector="answer", selector_settings=settings)
+        told = f"over 'answer' {{'pattern': 'c'}}, not over {theirs}"
+        assert str(reason(llm, [[1]], [[2, 3, 2]], asked)).endswith(told)
+
+
 def test_other_settings_of_a_scorer_are_named_and_an_unknown_one_is_refused() -> None:
     asked = ScoringParams(scorer="mc", scorer_settings={"num_samples": 4}, selector="response")
     other = made(scorer="mc", scorer_settings={"num_samples": 3}, holds_for=GIVEN)

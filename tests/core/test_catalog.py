@@ -11,6 +11,7 @@ from dise_core.models.attention import Causal
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.plugins.entry import Entry
+from dise_core.scoring.scorer import Union
 from dise_core.testing.toy_model import ToyPredictor
 
 
@@ -29,6 +30,37 @@ from dise_core.testing.toy_model import ToyPredictor
 def test_a_bad_selector_is_refused(text: str, problem: str) -> None:
     with pytest.raises(InputError) as caught:
         installed_catalog().selector(text)
+    assert problem in str(caught.value)
+
+
+def test_selectors_have_settings_inside_unions_too() -> None:
+    selector = installed_catalog().selector
+    assert selector("last-K", {"k": 7}) == selector("last-7")
+    union = selector("answer + last-K+last-3", {"answer": {"pattern": "a"}, "last-K": {"k": 2}})
+    parts = selector("answer", {"pattern": "a"}), selector("last-2"), selector("last-3")
+    assert union == Union(parts=parts)
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "problem"),
+    [
+        (
+            "last-7",
+            {"k": 3},
+            "'last-7' has its k in its name: leave out the setting k, or name 'la",
+        ),
+        ("last-K", {"k": 0}, "selector 'last-K': k=0: Input should be greater than 0"),
+        ("full", {"k": 3}, "selector 'full': there is no setting 'k'. Known: none"),
+        ("answer+full", {"pattern": "a"}, "and not 'a' for 'pattern'. Its parts: answer, full"),
+        ("answer+full", {"answr": {}}, "Did you mean 'answer'? Its parts: answer, full"),
+        ("answer+full", {"answer": {"patern": "a"}}, "Did you mean 'pattern'? Known: pattern"),
+    ],
+)
+def test_a_bad_setting_of_a_selector_is_refused(
+    text: str, settings: dict[str, object], problem: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        installed_catalog().selector(text, settings)
     assert problem in str(caught.value)
 
 

@@ -5,13 +5,13 @@ from hypothesis import strategies as st
 
 from dise_core import SamplingParams, TokenSequence
 from dise_core.plugins.discovery import installed_catalog
-from dise_core.testing.toy_model import END, SPECIAL
+from dise_core.testing.toy_model import END, SPECIAL, LetterTokenizer
 
 token_ids = st.integers(0, END)
 
 sequences = st.builds(
     lambda prompt, response, block_length: TokenSequence.of(
-        prompt, response, SPECIAL, block_length
+        prompt, response, SPECIAL, block_length, spell=LetterTokenizer().spell
     ),
     st.lists(token_ids, max_size=12),
     st.lists(token_ids, max_size=20),

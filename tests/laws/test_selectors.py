@@ -23,6 +23,7 @@ OF_THE_RESPONSE = {
     "mid-",
     "last-",
     "response-first-",
+    "answer",
 }
 OF_THE_PROMPT = {"prompt", "prompt-last-"}
 

@@ -39,6 +39,10 @@ class EverySecond(core.Selector):
     def select(self, sequence: core.TokenSequence) -> core.Mask:
         return sequence.mask_of(sequence.response_positions[:: self.step])
 
+    def weights(self, sequence: core.TokenSequence) -> core.Floats | None:
+        pieces: tuple[bytes, ...] = sequence.pieces
+        return np.array([float(len(piece)) for piece in pieces]) * self.select(sequence)
+
 
 class Surest(core.Scorer):
     """The mean log-probability of the likeliest token at the selected positions."""

@@ -38,7 +38,11 @@ export class Picker {
 
   described(entry) {
     if (this.name !== SEVERAL) return entry?.settings ?? [];
-    return [{ name: "names", type: "string", required: true, description: "" }];
+    const about = 'The settings of each by its name, as {"answer": {"pattern": "..."}}.';
+    return [
+      { name: "names", type: "string", required: true, description: "" },
+      { name: "settings", type: "json", required: false, default: {}, description: about },
+    ];
   }
 
   field(setting) {
@@ -54,10 +58,15 @@ export class Picker {
 
   /** Return what the request says about it; nothing for what is left as it is. */
   request() {
-    const values = valuesIn(this.settings);
-    if (this.select.value === SEVERAL) return { [this.option]: values.names };
-    if (this.isNumbered) return { [this.option]: `${this.name.slice(0, -1)}${values.k}` };
-    const said = this.select.value ? { [this.option]: this.select.value } : {};
+    let values = valuesIn(this.settings), name = this.select.value;
+    if (name === SEVERAL) {
+      name = values.names;
+      values = values.settings ?? {};
+    } else if (this.isNumbered) {
+      name = `${this.name.slice(0, -1)}${values.k}`;
+      delete values.k;
+    }
+    const said = name ? { [this.option]: name } : {};
     return Object.keys(values).length ? { ...said, [`${this.option}_settings`]: values } : said;
   }
 

@@ -90,7 +90,8 @@ def facts(llm: AsyncLLM) -> Record:
     """Return what requests depend on: the loaded model, its judge and calibration."""
     info, calibration = llm.predictor.info, llm.planner.calibration
     judge = llm.planner.predictors.get("judge")
-    fields = {"scorer", "selector", "scorer_settings", "num_labels", "figures", "threshold"}
+    fields = {"scorer", "selector", "scorer_settings", "selector_settings"}
+    fields |= {"num_labels", "figures", "threshold"}
     fitted = calibration and calibration.model_dump(mode="json", include=fields)
     return {
         "name": info.name,

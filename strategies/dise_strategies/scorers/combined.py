@@ -26,6 +26,7 @@ from dise_core import (
 )
 from dise_core.errors import InputError
 from dise_core.plugins.catalog import Catalog, catalog_of
+from dise_core.scoring.checks import check_weights
 from dise_core.scoring.score import Summand
 from dise_core.scoring.sequence_scorer import Before
 from dise_core.scoring.strategy import Strategy
@@ -34,11 +35,12 @@ Strategies = tuple[Scorer, Selector]
 
 
 class ScorePart(Strategy):
-    """A scorer, its settings, its selector (by default its own), and its weight."""
+    """A scorer, its selector (by default its own), their settings, and its weight."""
 
     scorer: str
     selector: str | None = None
     scorer_settings: dict[str, JsonValue] = Field(default_factory=dict)
+    selector_settings: dict[str, JsonValue] = Field(default_factory=dict)
     weight: float = Field(default=1.0, ge=-1e9, le=1e9)
 
     def strategies(self, catalog: Catalog) -> Strategies:
@@ -48,7 +50,10 @@ class ScorePart(Strategy):
         scorer = catalog.scorer(self.scorer, self.scorer_settings)
         if scorer.asks == "judge":
             raise InputError(f"scorer {self.scorer!r} asks the judge, and no part may")
-        return scorer, catalog.selector(self.selector or scorer.default_selector)
+        name = self.selector or scorer.default_selector
+        selector = catalog.selector(name, self.selector_settings)
+        check_weights(self.scorer, scorer, selector)
+        return scorer, selector
 
 
 class Combined(Scorer):
@@ -59,9 +64,10 @@ class Combined(Scorer):
     """
 
     is_among_allowed: ClassVar[bool] = False
+    takes_weights: ClassVar[bool] = True  # its parts have selectors of their own
 
     parts: tuple[ScorePart, ...] = Field((ScorePart(scorer="dise"),), min_length=1, max_length=16)
-    """The scores, each {scorer, selector, scorer_settings, weight}."""
+    """The scores, each {scorer, selector, scorer_settings, selector_settings, weight}."""
     intercept: FiniteFloat = 0.0
     """What is added to their weighted sum."""
 

@@ -16,10 +16,11 @@ class DiSE(Scorer):
     """
 
     suits: ClassVar[str] = "models trained on finished texts: ROC-AUC 0.86"
+    takes_weights: ClassVar[bool] = True
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         positions = np.flatnonzero(selector.select(sequence))
         if len(positions) == 0:
             return Score.of_nothing()
         [reading] = yield [Read(sequence.ids, positions, TokenLogProbs(sequence.ids[positions]))]
-        return Score.mean_of(reading.logprobs, positions)
+        return Score.mean_of(reading.logprobs, positions, selector.weights(sequence))

@@ -22,6 +22,7 @@ class InterleavedRegeneration(Scorer):
     """
 
     suits: ClassVar[str] = "given texts, if trained on masks alone: 0.77 (dise 0.40)"
+    takes_weights: ClassVar[bool] = True
 
     k: int = Field(default=2, ge=1, le=MAX_LENGTH)
     """Parts that the text is split into; each is masked once."""
@@ -38,7 +39,10 @@ class InterleavedRegeneration(Scorer):
             logprobs.extend(reading.logprobs for reading in readings)
         if not logprobs:
             return Score.of_nothing()
-        return Score.mean_of(np.concatenate(logprobs), positions)
+        values, weights = np.concatenate(logprobs), selector.weights(sequence)
+        if weights is not None:  # each goes with its position's
+            values[np.argsort(remainders, kind="stable")] = values.copy()
+        return Score.mean_of(values, positions, weights)
 
     def _read(self, sequence: TokenSequence, j: int, positions: Ids) -> Read:
         masked = sequence.with_masks(sequence.response_positions[j :: self.k])

@@ -1,6 +1,7 @@
 """Written: what the model knew of each token when it wrote it, for no pass at all."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -8,7 +9,8 @@ import numpy as np
 from dise_core import Confidence, Floats, Plan, Score, Scorer, Selector, TokenSequence
 from dise_core.history import Writing
 
-AGGREGATES: Mapping[str, Callable[[Floats], float]] = {"mean": np.mean, "least": np.min, "sum": sum}
+OTHERS: Mapping[str, Callable[[Floats], float]] = {"least": np.min, "sum": sum}
+"""What may be made of the values instead of their mean."""
 
 
 class Written(Scorer):
@@ -32,6 +34,10 @@ class Written(Scorer):
     """The mean, the least or the sum over the tokens."""
 
     @property
+    def takes_weights(self) -> bool:  # type: ignore[override]
+        return self.aggregate == "mean"
+
+    @property
     def recorded(self) -> tuple[Confidence, ...]:
         return () if self.signal == "logprob" else (self.signal,)
 
@@ -43,10 +49,10 @@ class Written(Scorer):
         positions = np.flatnonzero(selector.select(sequence) & ~np.isnan(values))
         if len(positions) == 0:
             return Score.of_nothing()
-        is_mean = (self.signal, self.aggregate) == ("logprob", "mean")
-        return Score(
-            float(AGGREGATES[self.aggregate](values[positions])), positions, is_mean=is_mean
-        )
+        if self.aggregate != "mean":
+            return Score(float(OTHERS[self.aggregate](values[positions])), positions)
+        score = Score.mean_of(values[positions], positions, selector.weights(sequence))
+        return replace(score, is_mean=self.signal == "logprob")
 
     def _values(self, writing: Writing) -> Floats:
         if self.signal == "logprob":

@@ -161,14 +161,18 @@ def test_a_file_says_by_what_its_answers_were_revised(dise: Dise, tmp_path: Path
 def test_answers_of_dise_score_say_what_they_are_scored_by(dise: Dise, tmp_path: Path) -> None:
     asked = {"prompt": "83,18,75 -> 10", "response": "18+75=93,93-83=10", "label": True}
     given = written(tmp_path / "in.jsonl", asked, {**asked, "response": "18+75", "label": 0})
-    more = ("--scorer", "interleaved", "--scorer-setting", "k=3", "--selector", "response")
+    more = ("--scorer", "interleaved", "--scorer-setting", "k=3", "--selector", "answer+last-2")
+    more += ("--selector-setting", "answer.pattern=9.")
     answers = tmp_path / "answers.jsonl"
     assert dise("score", "--input", given, "--output", answers, *more).code == 0
     scores, rights, by = read(answers)
     assert rights == [True, False]
     assert scores == [each["outputs"][0]["score"]["value"] for each in records_of(answers)]
-    assert (by["model"], by["scorer"], by["selector"]) == ("countdown", "interleaved", "response")
+    assert (by["model"], by["scorer"]) == ("countdown", "interleaved")
     assert by["scorer_settings"]["k"] == 3
+    assert (by["selector"], by["selector_settings"]) == (
+        "answer+last-2", {"answer": {"pattern": "9."}}
+    )  # fmt: skip
     assert by["holds_for"] == Holding(texts="given")
     with pytest.raises(InputError, match="does not say how its scores were computed"):
         read(written(tmp_path / "bare.jsonl", {"score": 1, "label": 1}))

@@ -428,6 +428,17 @@ def test_the_catalog_names_every_default_contender() -> None:
     assert Contenders.of(scores, installed_catalog()).labels == scores
 
 
+def test_a_contenders_selector_has_settings_too() -> None:
+    catalog = installed_catalog()
+    label = "interleaved:answer+last-K:k=3,selector.answer.pattern=a:[,=]b,selector.last-K.k=2"
+    [contender] = Contenders.of([label], catalog).members
+    assert (contender.label, contender.scorer) == (label, catalog.scorer("interleaved", {"k": 3}))
+    settings = {"answer": {"pattern": "a:[,=]b"}, "last-K": {"k": 2}}
+    assert contender.selector == catalog.selector("answer+last-K", settings)
+    with pytest.raises(InputError, match=r"Did you mean 'pattern'\?"):
+        Contenders.of(["dise:answer:selector.patern=1"], catalog)
+
+
 def test_an_experiment_runs_dreams_sampler(dise: Dise, tmp_path: Path) -> None:
     sampler = shlex.split(
         "--unmasking entropy --unmasking-setting alg_temp=0.1 --steps 6 --eps 0.001"
