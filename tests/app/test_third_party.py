@@ -404,7 +404,7 @@ def test_selectors_that_read_and_weigh_work_at_every_door(
         "with TestClient(create_app(Service(Limits(), AsyncLLM('countdown')))) as client:\n"
         f"    body = {{'response': {text!r}, 'chat': False, 'selector': 'late+last-2'}}\n"
         "    body['selector_settings'] = settings\n"
-        "    told = client.post('/v1/score', json=body).json()['outputs'][0]['score']['value']\n"
+        "    told = client.post('/v1/score', json=body).json()['data'][0]['score']['value']\n"
         "print(json.dumps([answer.outputs[0].score.value, told]))"
     )
     with environment.installed("reading", READING):

@@ -13,13 +13,16 @@ from dise_core import LLM, AsyncLLM, InputError, SamplingParams, ScoringParams
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.testing import ToyPredictor
 from tests.app.serving import serving
+from tests.ascii_model import AsciiPredictor
 from tests.hostile.bounds import bounded
 
 MODEL = ToyPredictor()
 SMALL = SamplingParams(max_tokens=3, logprobs=None)
 
 CATALOG = installed_catalog()
-KINDS = ("scorers", "unmasking_policies", "length_controllers", "revisers", "constraints")
+KINDS = (
+    "scorers", "selectors", "unmasking_policies", "length_controllers", "revisers", "constraints"
+)  # fmt: skip
 COSTS_NOTHING = {"batch_size"}
 """How many of the samples are read at a time."""
 
@@ -86,6 +89,20 @@ def test_interleaved_asks_at_most_once_for_each_token() -> None:
 def test_a_long_prompt_is_refused_before_it_is_tokenized() -> None:
     with bounded(1.0, 0.1), pytest.raises(InputError, match="1900000 characters is longer than"):
         LLM(MODEL).generate("a" * 1_900_000, SMALL)
+
+
+def test_a_pattern_that_would_go_on_for_ever_fails_its_own_request() -> None:
+    with serving(AsyncLLM(AsciiPredictor())) as url:
+        hostile = {"response": "a" * 900 + "!", "selector": "answer"}
+        for pattern, problem in (
+            ("(a+)+$", "takes too long on this answer"),
+            ("(?:(?:a{999}){999}){999}", "its counts, such as {1,20}, multiply to more than 1,000"),
+            ("a" * 257, "at most 256 characters"),
+        ):
+            body = hostile | {"selector_settings": {"pattern": pattern}}
+            refused = httpx.post(f"{url}/v1/score", json=body, timeout=30)
+            assert (refused.status_code, problem in refused.text) == (400, True), refused.text
+        assert httpx.post(f"{url}/v1/score", json=hostile, timeout=30).status_code == 200
 
 
 def test_a_request_beyond_its_budget_is_told_so_and_its_neighbours_are_answered() -> None:

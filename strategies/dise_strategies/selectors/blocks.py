@@ -1,6 +1,6 @@
 """Selectors of the response positions in whole blocks, end tokens included."""
 
-from pydantic import PositiveInt
+from pydantic import Field
 
 from dise_core import Mask, Selector, TokenSequence
 
@@ -15,7 +15,7 @@ class FirstBlock(Selector):
 class FirstBlocksK(Selector):
     """Selects the response's first K blocks, end tokens included; if it has fewer, all of it."""
 
-    k: PositiveInt
+    k: int = Field(gt=0, lt=10**9)
     """Blocks to select."""
 
     def select(self, sequence: TokenSequence) -> Mask:

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from pydantic import PositiveInt
+from pydantic import Field
 
 from dise_core import Mask, Selector, TokenSequence
 
@@ -10,7 +10,7 @@ from dise_core import Mask, Selector, TokenSequence
 class CountedSelector(Selector):
     """Selects K tokens."""
 
-    k: PositiveInt
+    k: int = Field(gt=0, lt=10**9)
     """Tokens to select."""
 
 
