@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from dise_core.arrays import Ids, Mask, Weights
+from dise_core.arrays import Ids, Mask
 from dise_core.plans.plan import Plan, mapped
 from dise_core.plans.reading import Read
 from dise_core.plans.readouts import TokenLogProbs
@@ -66,7 +66,3 @@ class Unforced(Narrowing):
         free = mask.copy()
         free[sequence.response_positions] &= ~rule.is_forced(sequence.response)
         return free
-
-    def weights(self, sequence: TokenSequence) -> Weights:
-        weights = self.inner.weights(sequence)
-        return None if weights is None else weights * self.select(sequence)

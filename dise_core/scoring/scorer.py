@@ -61,9 +61,14 @@ class Union(Selector):
 
 
 class Narrowing(Selector):
-    """Selects some of what another selector does."""
+    """Selects some of what another selector does. Its weights are the other's, of which
+    those outside of its own mask count for nothing.
+    """
 
     inner: SerializeAsAny[Selector]
+
+    def weights(self, sequence: TokenSequence) -> Weights:
+        return self.inner.weights(sequence)
 
     @property
     def is_weighted(self) -> bool:
