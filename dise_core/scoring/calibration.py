@@ -261,6 +261,34 @@ RANGES = frozenset({"max_tokens", "block_length", "tokens_per_step", "temperatur
 """Settings for which what was fitted at two values holds between them, too."""
 
 
+class Comparison(CalibrationPart):
+    """The scores that labels were asked to choose among, and what was chosen.
+
+    aurocs: the ROC-AUC of each on these labels. simplest: the one that was kept unless
+    `low` is above 0. gain: the ROC-AUC of choosing minus that of the simplest, on
+    questions left out of the choice; low, high: its 95 % interval over questions.
+    """
+
+    aurocs: dict[str, Probability]
+    simplest: str
+    chosen: str
+    gain: float
+    low: float
+    high: float
+    num_labels: Count
+    num_questions: Count
+
+    def __str__(self) -> str:
+        verdict = "chosen" if self.low > 0 else "kept, as none is told apart from it"
+        aurocs = (f"{name} {auroc:.3f}" for name, auroc in self.aurocs.items())
+        return (
+            f"{self.chosen} is {verdict}: on questions left out of the choice, choosing "
+            f"gains {self.gain:+.3f} [{self.low:+.3f}, {self.high:+.3f}] beside "
+            f"{self.simplest}; ROC-AUC on {self.num_labels} labels of "
+            f"{self.num_questions} questions: {', '.join(aurocs)}"
+        )
+
+
 class Calibration(CalibrationFile, Fit):
     """A map from scores of answers to probabilities of being right, with what it holds
     for.
@@ -269,7 +297,8 @@ class Calibration(CalibrationFile, Fit):
     is None where the labelled file did not say. holds_for: how the answers were made;
     others have no probability. fields: of the values of JSON answers, by the pattern of
     their pointer or by their type; where it was fitted on these, map and threshold are
-    None, and figures those of one map for all.
+    None, and figures those of one map for all. compared: how the labels chose scorer and
+    selector, if they did; absent from the file if not.
     """
 
     version: Literal[2] = 2
@@ -280,6 +309,14 @@ class Calibration(CalibrationFile, Fit):
     selector_settings: dict[str, JsonValue] = Field(default_factory=dict)
     holds_for: Holding
     fields: dict[Text, Fit] = Field(default_factory=dict)
+    compared: Comparison | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_nothing(self, dump: SerializerFunctionWrapHandler) -> dict[str, object]:
+        record: dict[str, object] = dump(self)
+        if self.compared is None:
+            record.pop("compared", None)
+        return record
 
     @field_validator("version", mode="before")
     @classmethod
