@@ -10,7 +10,7 @@ import numpy as np
 from dise_core.records import Record
 from dise_eval.calibration.fitting import Labels, by_folds, combination, weigher
 from dise_eval.statistics.metrics import auroc
-from dise_eval.statistics.resampling import Resampled, rows_of
+from dise_eval.statistics.resampling import Resampled
 
 
 def settings(labels: Labels, parts: Sequence[Record]) -> Record:
@@ -40,17 +40,13 @@ def contributions(labels: Labels, names: Sequence[str]) -> list[Record]:
     count, is_right = len(names), labels.is_right
     columns = [labels.scores, *(np.delete(labels.scores, k, axis=1) for k in range(count))]
     values = np.array([by_folds(weigher, replace(labels, scores=scores)) for scores in columns])
-    names_of = np.unique(labels.questions)
-    members = [np.flatnonzero(labels.questions == question) for question in names_of]
-    draws = [np.arange(len(members)), *rows_of(len(members))]
-    drawn = (np.concatenate([members[place] for place in draw]) for draw in draws)
     first, *resamples = [
         [*combination(labels.of(rows))[1].coef_[0], *auroc(values[:, rows], is_right[rows])]
-        for rows in drawn
+        for rows in labels.resamples()
         if 0 < is_right[rows].sum() < len(rows)
     ]
     figures = [
-        Resampled(float(value), np.array(again), len(members))
+        Resampled(float(value), np.array(again), labels.num_questions)
         for value, *again in zip(first, *resamples, strict=True)
     ]
     together, alone = figures[count], auroc(labels.scores.T, is_right).tolist()

@@ -78,8 +78,9 @@ class DecidedLine(BaseModel):
 
 def calibrate(path: Path, output: Path, options: Fields, as_json: bool) -> None:
     """Fit labelled lines of `dise decide --output`, and write the calibration."""
-    if options["method"] or options["held_out"] or options["answers_each"]:
-        raise InputError("--decisions takes no --method, no --held-out and no --answers-each")
+    for name in ("method", "held_out", "answers_each", "selector"):
+        if options[name]:
+            raise InputError(f"--decisions takes no --{name.replace('_', '-')}", name)
     risk = options["max_risk"] and Promise(options["max_risk"], options["risk_confidence"])
     promises = Promises(risk, options["rule"], options["coverage"])
     first, answers = _read(path)

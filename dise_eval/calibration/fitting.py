@@ -13,6 +13,7 @@ from dise_core.errors import InputError
 from dise_core.scoring.calibration import Figures, Isotonic, Platt
 from dise_eval.statistics import metrics
 from dise_eval.statistics.metrics import Rights, Scores
+from dise_eval.statistics.resampling import rows_of
 
 NUM_FOLDS = 5
 
@@ -64,6 +65,13 @@ class Labels:
         names, place = np.unique(self.questions, return_inverse=True)
         dealt = np.random.default_rng(0).permutation(len(names)) % min(NUM_FOLDS, len(names))
         yield from (dealt[place] == fold for fold in np.unique(dealt))
+
+    def resamples(self) -> Iterator[npt.NDArray[np.int64]]:
+        """Yield all rows, then those of each resample of questions, by question."""
+        names = np.unique(self.questions)
+        members = [np.flatnonzero(self.questions == question) for question in names]
+        for draw in (np.arange(len(members)), *rows_of(len(members))):
+            yield np.concatenate([members[place] for place in draw])
 
     def check(self, minimum: int = LEAST_LABELS) -> None:
         if len(self) < minimum:

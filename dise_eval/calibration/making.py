@@ -10,10 +10,10 @@ import numpy as np
 from dise_core.errors import InputError
 from dise_core.records import Record
 from dise_core.scoring.calibration import Calibration, Figures, Fit
-from dise_eval.calibration import combining, fitting, searching
+from dise_eval.calibration import choosing, combining, fitting, searching
 from dise_eval.calibration.fitting import Fitted, Labels, Method
 from dise_eval.calibration.guarantee import Promise, Rule
-from dise_eval.calibration.rows import ScoredBy
+from dise_eval.calibration.rows import Origins
 from dise_eval.calibration.searching import Search
 from dise_eval.statistics.metrics import Scores
 
@@ -52,7 +52,7 @@ class HeldOut:
 
 def make(
     labels: Labels,
-    scored_by: ScoredBy,
+    origins: Origins,
     method: Method | None,
     promise: Promise | None,
     rule: Rule,
@@ -61,9 +61,19 @@ def make(
     """Return the calibration. Raises InputError without a map or a threshold that does as
     asked.
 
-    Several scores are weighed; for a promise, which needs labels that the scores owe
-    nothing to, on half of the questions, and all else is fitted on the others.
+    Several scores are weighed, or one of several contenders chosen; for a promise, which
+    needs labels that the scores owe nothing to, on half of the questions, and all else is
+    fitted on the others.
     """
+    if len(origins) > 1:
+        choosers, labels = labels.split(0.5) if promise else (labels, labels)
+        compared = choosing.choose(choosers, [*origins])
+        name, place = compared.chosen, [*origins].index(compared.chosen)
+        origin = {name: origins[name] | {"compared": compared}}
+        labels = replace(labels, scores=labels.scores[:, place])
+        made = make(labels, origin, method, promise, rule, source)
+        return replace(made, weigh=lambda scores: scores[:, place])
+    [scored_by] = origins.values()
     weighed, several = labels, labels.scores.ndim > 1
     if several and promise:
         weighed, labels = labels.split(0.5)

@@ -30,6 +30,9 @@ LARGEST_SCORE = 1e100
 ScoredBy = Record
 """The model of the scores and how they were computed, in the fields of a Calibration."""
 
+Origins = dict[str, ScoredBy]
+"""Of several scores to choose among; several that are one have the first one's name."""
+
 JsonLine = tuple[int, Record]
 """A line of a file with its number, from 1."""
 
@@ -43,10 +46,11 @@ class LabelledAnswer(NamedTuple):
     question: str
 
 
-def read(path: Path, options: Fields, catalog: Catalog) -> tuple[Labels, ScoredBy]:
-    """Return the labelled scores in a file, or in the journal of a folder. options: those
-    of `dise calibrate` on what the file does not say. Raises InputError, with the line,
-    for what is no score or no label, and for what neither says.
+def read(path: Path, options: Fields, catalog: Catalog) -> tuple[Labels, Origins]:
+    """Return the labelled scores in a file, or in the journal of a folder, and how they
+    were computed. options: those of `dise calibrate` on what the file does not say; with
+    --selector auto, the simplest score is first. Raises InputError, with the line, for
+    what is no score or no label, and for what neither says.
     """
     path = path / JOURNAL if path.is_dir() else path
     lines = list(records(path))
@@ -54,17 +58,24 @@ def read(path: Path, options: Fields, catalog: Catalog) -> tuple[Labels, ScoredB
         raise InputError(f"{path} holds no line", "scored")
     first = lines[0][1]
     if {"experiment", "settings"} <= first.keys():
-        labels = _contenders(first["settings"], options["score"])
-        rows = _of_journal(lines[1:], labels)
+        names = _contenders(first["settings"], options, catalog)
+        rows = _of_journal(lines[1:], names)
         facts = {**(first["settings"].get("params") or {}), **first}
-        scored_by = _scored_by(labels, facts, options, catalog)
+        scored_by = _scored_by(names, facts, options, catalog)
         holding = _of_experiment(first, catalog)
     else:
         beside = made_with(path) or {}
         rows = _of_lines(lines, options)
         scored_by = _origin(first, beside, options, catalog)
         holding = _of_answers(lines, beside, options, catalog)
-    scored_by["holds_for"] = holding
+    if options["selector"] and len(scored_by) < 2:
+        raise InputError(
+            "--selector auto chooses among several scores, and there is only one, "
+            f"{min(scored_by)}",
+            "selector",
+        )
+    for origin in scored_by.values():
+        origin["holds_for"] = holding
     return _labels(rows, options["skip_unscored"]), scored_by
 
 
@@ -87,15 +98,26 @@ def records(path: Path) -> Iterator[JsonLine]:
         yield line.number, line.record
 
 
-def _contenders(settings: object, selection: Sequence[str] | None) -> Sequence[str]:
-    """Return the chosen scores of a journal, or its only one if none are named."""
+def _contenders(settings: object, options: Fields, catalog: Catalog) -> Sequence[str]:
+    """Return the chosen scores of a journal; if none are named, its only one, or all to
+    choose among, that of the first scorer over its default selector before the others.
+    """
+    selection = options["score"]
     scorers = settings.get("scorers") if isinstance(settings, dict) else None
     if not isinstance(scorers, list) or not scorers:
         raise InputError("this journal holds no scores of answers; see dise eval uncertainty")
     names = [str(name) for name in scorers]
+    if not selection and options["selector"]:
+        members = Contenders.of(names, catalog).members
+        scorer = members[0].scorer
+        simplest = scorer, catalog.selector(scorer.default_selector)
+        ordered = sorted(members, key=lambda it: (it.scorer, it.selector) != simplest)
+        return [member.label for member in ordered]
     if (not selection and len(names) > 1) or not set(selection or ()).issubset(names):
         raise InputError(
-            f"name one of the journal's scores with --score: {', '.join(names)}", "score"
+            f"name one of the journal's scores with --score: {', '.join(names)}; or let "
+            "--selector auto choose",
+            "score",
         )
     return selection or names
 
@@ -178,7 +200,7 @@ def _is_right(row: LabelledAnswer) -> bool:
     return bool(row.label)
 
 
-def _origin(first: Fields, settings: Fields, options: Fields, catalog: Catalog) -> ScoredBy:
+def _origin(first: Fields, settings: Fields, options: Fields, catalog: Catalog) -> Origins:
     """Return what the lines of a file, the settings beside it and the user say."""
     specifications, outputs = options["score"], first.get("outputs")
     if not specifications and isinstance(outputs, list) and outputs:
@@ -202,8 +224,12 @@ def _origin(first: Fields, settings: Fields, options: Fields, catalog: Catalog) 
 
 def _scored_by(
     specifications: Sequence[str], facts: Fields, options: Fields, catalog: Catalog
-) -> ScoredBy:
+) -> Origins:
+    """Return how scores were computed, by name: all as one, or each to choose among."""
     contenders = Contenders.of(specifications, catalog).members
+    if options["selector"] and len(contenders) > 1:
+        single = [_scored_by([name], facts, options, catalog) for name in specifications]
+        return {name: origin for origins in single for name, origin in origins.items()}
     parts = [_part(contender) for contender in contenders]
     scored = parts[0]
     if len(parts) > 1:
@@ -220,12 +246,13 @@ def _scored_by(
             "judge",
         )
     is_its_model = options["model_name"] in (None, facts.get("model"))
-    return {
+    scored = {
         "model": model,
         "fingerprint": _text(facts.get("tokenizer")) if is_its_model else None,
         "judge": _text(judge) if asks_judge else None,
         **scored,
     }
+    return {specifications[0]: scored}
 
 
 def _of_experiment(first: Fields, catalog: Catalog) -> Holding:

@@ -26,6 +26,10 @@ LABELLED = options.Own(
         "SCORER:SELECTOR:KEY=VALUE,...: which of a journal's scores, or how the scores of other "
         "lines were computed; several are combined.",
     ),
+    selector=option(
+        Literal["auto"] | None,
+        "Choose scorer and selector among several scores, by folds of the questions.",
+    ),
     model_name=option(str | None, "The model of the scores, if the file has none."),
     judge_name=option(str | None, "The judge of the scores, if the file has none."),
     texts=option(
@@ -83,7 +87,7 @@ def calibrate(
     if parts.labelled["decisions"]:
         from dise_eval.calibration import decided
 
-        decided.calibrate(scored, output, how, as_json)
+        decided.calibrate(scored, output, {**parts.labelled, **how}, as_json)
         return
     if how["coverage"]:
         raise InputError("--coverage goes with --decisions", "coverage")
@@ -91,11 +95,11 @@ def calibrate(
     from dise_eval.calibration.guarantee import Promise
     from dise_eval.reports import reliability
 
-    labels, scored_by = rows.read(scored, parts.labelled, installed_catalog())
+    labels, by = rows.read(scored, parts.labelled, installed_catalog())
     promise = how["max_risk"] and Promise(how["max_risk"], how["risk_confidence"])
 
     def fit(group: Labels, promise: Promise | None = promise) -> Made:
-        return making.make(group, scored_by, how["method"], promise, how["rule"], scored.name)
+        return making.make(group, by, how["method"], promise, how["rule"], scored.name)
 
     if parts.labelled["fields"]:
         if how["held_out"] or how["answers_each"] or labels.scores.ndim > 1:
@@ -157,6 +161,8 @@ def _show(
         return
     print(f"{calibration.scorer} over {calibration.selector} of {calibration.model}")
     print(f"holds for {calibration.holds_for}")
+    if calibration.compared is not None:
+        print(calibration.compared)
     print(_fitted(calibration))
     for part in weights:
         print(

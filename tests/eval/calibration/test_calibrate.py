@@ -105,7 +105,8 @@ def test_what_cannot_be_done_is_told_and_nothing_written(
 
 def read(path: Path, *score: str, **asked: Any) -> tuple[list[float], list[bool], rows.ScoredBy]:
     options = dict.fromkeys(LABELLED.options) | {"label_field": "label", "score": score} | asked
-    labels, by = rows.read(path, options, installed_catalog())
+    labels, ways = rows.read(path, options, installed_catalog())
+    [by] = ways.values()
     return labels.scores.tolist(), labels.is_right.tolist(), by
 
 
