@@ -59,6 +59,8 @@ def check_abilities(read: Read, info: ModelInfo, abilities: frozenset[Ability]) 
     """Raise InputError for a kind of Read that these abilities do not answer."""
     has_context = read.context_ids is not None and isinstance(info.attention, BlockCausal)
     is_among = among_of(read.readout) is not None
+    if not (has_context or read.shadow or is_among):
+        return  # as nearly all Reads, so that each costs little
     another = 'take another scorer, such as "dise", or the engine "transformers"'
     needs: tuple[tuple[Ability, bool, str, str, str], ...] = (
         ("two-stream", has_context, "a masked text beside the finished one", another, "scorer"),
