@@ -185,12 +185,13 @@ def _naive_candidates(
     logits: Logits, logprobs: Logits, readout: Candidates, positions: Ids
 ) -> Reading:
     tokens, confidences, divisor = [], [], readout.divisor
+    forbidden, named = frozenset(readout.forbidden), frozenset(readout.allowed)
     for row, (position, row_logprobs) in enumerate(zip(positions, logprobs, strict=True)):
         bias = dict(readout.bias)
         allowed = {
             i: x + bias.get(i, 0.0)
             for i, x in enumerate(logits[row].tolist())
-            if i not in readout.forbidden and (not readout.allowed or i in readout.allowed)
+            if i not in forbidden and (not named or i in named)
         }
         best_first = sorted(allowed, key=lambda i: -allowed[i])
         token = best_first[0]
@@ -208,10 +209,12 @@ def _naive_candidates(
 
 
 def _naive_confidence(probabilities: dict[int, float], token: int, readout: Candidates) -> float:
-    ranked = {i: p for i, p in probabilities.items() if i not in readout.unranked}
+    unranked = frozenset(readout.unranked)
+    ranked = {i: p for i, p in probabilities.items() if i not in unranked}
     if token not in ranked:
         return 0.0 if readout.confidence == "probability" else -math.inf
-    shares = {i: p / sum(ranked.values()) for i, p in ranked.items()}
+    total = sum(ranked.values())
+    shares = {i: p / total for i, p in ranked.items()}
     first, second = (*sorted(shares.values(), reverse=True), 0.0)[:2]
     return {
         "probability": shares[token],
