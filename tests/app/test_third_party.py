@@ -344,10 +344,11 @@ def written(folder: Path, page: str) -> Path:
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     folder = tmp_path_factory.mktemp("environment")
     environment = Environment(folder)
-    for name in ("plugin", "masked_lm"):
+    packages = [path.parent.name for path in (ROOT / "examples").glob("*/pyproject.toml")]
+    for name in packages:
         shutil.copytree(ROOT / "examples" / name, folder / name)
     written(folder / "readme", "README.md")
-    environment.build(folder / "plugin", folder / "masked_lm", folder / "readme")
+    environment.build(*(folder / name for name in packages), folder / "readme")
     yield environment
     environment.close()
 
@@ -454,6 +455,14 @@ def pretrained_bert(folder: Path) -> float:
     with torch.inference_mode():
         logits = model(torch.tensor([[2, 5, 6, 7, 3]])).prediction_logits[0]
     return float(logits.double().log_softmax(-1)[[1, 2, 3], [5, 6, 7]].mean())
+
+
+@pytest.mark.timeout(900)
+def test_the_example_likelihoods_install_and_their_own_tests_pass(environment: Environment) -> None:
+    assert "passed" in environment.tests_of(environment.folder / "likelihoods")
+    [scored] = environment.each((*SCORE, "1+2=3,3+4=7", "--scorer", "greedy-path"))
+    assert scored.output["score"]["scorer"] == "greedy-path"
+    assert scored.value < 0
 
 
 @pytest.mark.timeout(900)
