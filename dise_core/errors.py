@@ -53,7 +53,8 @@ class UnknownNameError(InputError):
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ". Did you mean 'NAME'?" with the nearest known name, "" where none is near."""
-    nearest = difflib.get_close_matches(name[:100], list(known), n=1)
+    others = [other for other in known if other != name]
+    nearest = difflib.get_close_matches(name[:100], others, n=1)
     return f". Did you mean {nearest[0]!r}?" if nearest else ""
 
 
@@ -86,7 +87,13 @@ class UnreachableError(ModelError):
 
 
 class PlanError(DiseError):
-    """A plan breaks the protocol of reading.py, or fails with a foreign error."""
+    """A plan breaks the protocol of reading.py, or fails with a foreign error. `plugin`
+    names that of a third party's strategy.
+    """
+
+    def __init__(self, message: str, plugin: str | None = None) -> None:
+        super().__init__(message)
+        self.plugin = plugin
 
 
 class OverloadedError(DiseError):

@@ -6,10 +6,11 @@ import numpy as np
 
 from dise_core.arrays import Mask, Weights
 from dise_core.errors import InputError, PluginError, shown
+from dise_core.scoring.faults import blame, origin
 from dise_core.scoring.score import Score
 from dise_core.scoring.scorer import Narrowing, Scorer, Selector
 from dise_core.scoring.strategy import Strategy
-from dise_core.sequence import TokenSequence
+from dise_core.sequence import TokenSequence, are_within
 
 
 class CheckedSelector(Narrowing):
@@ -18,7 +19,10 @@ class CheckedSelector(Narrowing):
     """
 
     def select(self, sequence: TokenSequence) -> Mask:
-        mask: object = self.inner.select(sequence)
+        try:
+            mask: object = self.inner.select(sequence)
+        except BaseException as error:
+            blame("selector", self.inner, error)
         length = len(sequence)
         if not isinstance(mask, np.ndarray) or (mask.dtype, mask.shape) != (np.bool_, (length,)):
             raise broken("selector", self.inner, f"a mask, bool [{length}]", described(mask))
@@ -27,7 +31,10 @@ class CheckedSelector(Narrowing):
         return mask
 
     def weights(self, sequence: TokenSequence) -> Weights:
-        weights = self.inner.weights(sequence)
+        try:
+            weights = self.inner.weights(sequence)
+        except BaseException as error:
+            blame("selector", self.inner, error)
         if weights is None:
             return None
         promise = f"weights, float [{len(sequence)}], or None"
@@ -53,8 +60,10 @@ def check_weights(name: str, scorer: Scorer, selector: Selector) -> None:
         )
 
 
-def checked_score(role: str, strategy: Strategy, score: object) -> Score:
-    """Return the score of a text. role: of the strategy, "scorer" say."""
+def checked_score(role: str, strategy: Strategy, score: object, length: int | None = None) -> Score:
+    """Return the score of a text. role: of the strategy, "scorer" say. length: of the
+    text, where it is known.
+    """
     if not isinstance(score, Score):
         raise broken(role, strategy, "a Score", described(score))
     if not isinstance(score.value, int | float) or not score.value < math.inf:
@@ -62,17 +71,16 @@ def checked_score(role: str, strategy: Strategy, score: object) -> Score:
     positions = score.positions
     if not isinstance(positions, np.ndarray) or positions.dtype.kind not in "iu":
         raise broken(role, strategy, "positions, int64", described(positions))
+    if length is not None and not are_within(positions, length):
+        raise broken(role, strategy, f"positions in 0..{length - 1}", described(positions))
     return score
 
 
 def broken(role: str, strategy: Strategy, promise: str, answer: str) -> PluginError:
     """Return the error for a broken promise of a strategy. answer: what came instead."""
-    cls = type(strategy)
+    name, plugin = origin(role, strategy)
     instead = f", not {answer}" if answer else ""
-    return PluginError(
-        f"{role} {cls.__qualname__} of {cls.__module__} must return {promise}{instead}",
-        cls.__module__,
-    )
+    return PluginError(f"{name} must return {promise}{instead}", plugin)
 
 
 def described(value: object) -> str:

@@ -13,6 +13,7 @@ from dise_core.plans.plan import Plan, answer_by, gather
 from dise_core.plans.reading import Read, Reading
 from dise_core.plans.readouts import TokenLogProbs, TopLogProbs
 from dise_core.scoring.checks import check_weights, checked_score
+from dise_core.scoring.faults import planned
 from dise_core.scoring.memory import Memory, remembering
 from dise_core.scoring.restricted import Unforced, among_allowed
 from dise_core.scoring.score import Evaluation, Score, TokenReport, Transcript, Under
@@ -85,12 +86,12 @@ class SequenceScorer:
         transcripts: list[Transcript] | None,
         is_among_allowed: bool = False,
     ) -> Plan[Score]:
-        plan = self.scorer.score(text, selector)
+        plan = planned("scorer", self.scorer, self.scorer.score, text, selector)
         if is_among_allowed:
             plan = among_allowed(plan, text)
         if transcripts is not None:
             plan = _transcribe(plan, text, transcripts)
-        return checked_score("scorer", self.scorer, (yield from plan))
+        return checked_score("scorer", self.scorer, (yield from plan), len(text))
 
     def _by_target(
         self, text: TokenSequence, selector: Selector, transcripts: list[Transcript] | None

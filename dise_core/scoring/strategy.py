@@ -3,7 +3,7 @@
 from abc import ABC
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 
 class Strategy(BaseModel, ABC):
@@ -19,3 +19,6 @@ class Strategy(BaseModel, ABC):
     as for research."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    _origin: tuple[str, str] | None = PrivateAttr(None)
+    """What errors call a third party's that a catalog made, and its plugin."""

@@ -1,18 +1,35 @@
 """What policies, length controllers and revisers of plugins return, checked."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from dise_core.arrays import Ids
 from dise_core.models.info import ModelInfo
 from dise_core.scoring.checks import broken, checked_score, described
+from dise_core.scoring.faults import blame
 from dise_core.scoring.score import Evaluation
 from dise_core.scoring.strategy import Strategy
 from dise_core.sequence import TokenSequence, are_within
 from dise_core.writing.generation import Generation
-from dise_core.writing.policy import UnmaskingPolicy
+from dise_core.writing.policy import UnmaskingPolicy, UnmaskingStep
 from dise_core.writing.revisions import Revision
+
+
+def chosen_indices(
+    policy: UnmaskingPolicy,
+    method: Callable[[UnmaskingStep], object],
+    step: UnmaskingStep,
+    count: int,
+) -> Ids:
+    """Return what a policy's method answers: indices among `count` positions, int64
+    [<= count].
+    """
+    try:
+        indices = method(step)
+    except BaseException as error:
+        blame("unmasking policy", policy, error)
+    return checked_indices(policy, indices, count)
 
 
 def checked_indices(policy: UnmaskingPolicy, indices: object, count: int) -> Ids:

@@ -14,7 +14,7 @@ from dise_core.plans.reading import Canvas, Read, Reading
 from dise_core.plans.readouts import Readout, TokenLogProbs
 from dise_core.scoring.restricted import allowed_in
 from dise_core.sequence import TokenSequence
-from dise_core.writing.checks import checked_indices
+from dise_core.writing.checks import chosen_indices
 from dise_core.writing.policy import Drafts, UnmaskingStep
 from dise_core.writing.sampler import Sampler
 from dise_core.writing.schedule import Commit, Schedule
@@ -144,7 +144,7 @@ class Filling:
         policy = self.text.sampler.policy
         if not len(state.positions):
             return False
-        indices = checked_indices(policy, policy.choose(state), len(state.positions))
+        indices = chosen_indices(policy, policy.choose, state, len(state.positions))
         places, tokens = state.positions[indices], candidates.token_ids[indices]
         self.text.writing.commit(step, places, tokens, candidates.among[indices])
         return len(indices) > 0
@@ -152,7 +152,7 @@ class Filling:
     def _edit(self, step: int, state: UnmaskingStep, drafts: Drafts, replacements: Reading) -> bool:
         """Write the policy's choice for other tokens; return whether any differs."""
         policy = self.text.sampler.policy
-        edited = checked_indices(policy, policy.edit(state), len(drafts.positions))
+        edited = chosen_indices(policy, policy.edit, state, len(drafts.positions))
         is_other = edited[drafts.candidates[edited] != drafts.token_ids[edited]]
         places, tokens = drafts.positions[is_other], drafts.candidates[is_other]
         self.text.writing.commit(step, places, tokens, replacements.logprobs[is_other])

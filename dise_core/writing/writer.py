@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from dise_core.arrays import Ids
 from dise_core.plans.plan import Plan
+from dise_core.scoring.faults import planned
 from dise_core.scoring.sequence_scorer import SequenceScorer, regenerate
 from dise_core.writing.checks import checked_generation, checked_revision
 from dise_core.writing.denoise import Denoiser
@@ -32,9 +33,11 @@ class Writer:
         return replace(revised, evaluation=replace(revised.evaluation, tokens=tokens))
 
     def _first(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
-        generation = yield from self.controller.generate(prompt, denoiser, scorer)
+        role, generate = "length controller", self.controller.generate
+        plan = planned(role, self.controller, generate, prompt, denoiser, scorer)
+        generation = yield from plan
         ends, mask_id = (prompt, denoiser.suffix), denoiser.special.mask_id
-        return checked_generation("length controller", self.controller, generation, *ends, mask_id)
+        return checked_generation(role, self.controller, generation, *ends, mask_id)
 
     def _revised(
         self, reviser: Reviser, first: Generation, denoiser: Denoiser, scorer: SequenceScorer
@@ -46,7 +49,8 @@ class Writer:
             evaluation = replace(evaluation, tokens=tokens)
         copy = replace(first, sequence=replace(text, ids=text.ids.copy()), evaluation=evaluation)
         again = replace(denoiser, noise=denoiser.noise.for_revision(), is_revised=True)
-        revised = yield from reviser.revise(copy, again, scorer)
+        plan = planned("reviser", reviser, reviser.revise, copy, again, scorer)
+        revised = yield from plan
         max_tokens = max(len(text.response), denoiser.max_tokens)
         max_tokens = min(max_tokens, denoiser.max_length - text.prompt_length - text.suffix_length)
         revised = checked_revision(reviser, revised, text, denoiser.info, max_tokens)

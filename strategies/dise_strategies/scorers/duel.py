@@ -25,7 +25,7 @@ from dise_core.blocks import BlockGrid
 from dise_core.errors import InputError, PlanError
 from dise_core.params.base import Length, Name, Settings
 from dise_core.plugins.catalog import catalog_of
-from dise_core.writing.checks import checked_indices
+from dise_core.writing.checks import chosen_indices
 from dise_core.writing.policy import UnmaskingPolicy, UnmaskingStep
 
 
@@ -94,7 +94,7 @@ class Duel(Scorer):
             for block in blocks:
                 quota, start = min(self.tokens_per_step, len(block)), grid.start_of(int(block[0]))
                 step = UnmaskingStep(block, sure[block], quota, quota / len(block), Noise(0), start)
-                commits.append(block[checked_indices(policy, policy.choose(step), len(block))])
+                commits.append(block[chosen_indices(policy, policy.choose, step, len(block))])
             if not any(map(len, commits)):
                 raise PlanError(f"unmasking policy {policy!r} chose no token to replay")
             hidden = np.setdiff1d(hidden, np.concatenate(commits))
