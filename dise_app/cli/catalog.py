@@ -10,6 +10,7 @@ import typer
 
 from dise_app.cli import options
 from dise_core import PluginError, UnknownNameError
+from dise_core.plugins.hookspecs import INTERFACE_VERSION
 from dise_core.plugins.kinds import KINDS, Kind
 from dise_core.scoring.explaining import sentence
 from dise_core.scoring.strategy import Strategy
@@ -32,15 +33,21 @@ def plugins(
     named on standard error (with --json under "problems" too), and the exit code is 1.
     """
     from dise_app.cli import listings
-    from dise_app.settings import settings_or_problem
+    from dise_app.settings import loaded_or_problem, settings_or_problem
     from dise_core.plugins.discovery import installed_plugins
 
     catalog, rows = installed_plugins(), Rows()
+    problems = list(catalog.problems)
     for listed in KINDS if kind is None else [_kind_of(kind)]:
         for name, entry in getattr(catalog, listed.plural).items():
-            value = entry.load() if listed.holds_classes else entry.value
+            holds, listing = listed.holds_classes, (entry.value, None)
+            value, failure = loaded_or_problem(entry) if holds else listing
+            if failure is not None:
+                problems.append(PluginError(failure, entry.plugin))
+                continue
             about = _about(value)
             row = {"kind": listed.title, "name": name, "plugin": entry.plugin}
+            row |= {"distribution": entry.distribution, "version": entry.version}
             row["suits"] = _suits(value)
             if kind is None:
                 rows.append({**row, "about": sentence(about)})
@@ -49,7 +56,8 @@ def plugins(
             more = {"about": _paragraph(about), "settings": settings, "problem": problem}
             rows.append(row | more)
     show = listings.show_plugins if kind is None else listings.show_settings
-    _finish("plugins", rows, catalog.problems, None if as_json else show)
+    facts = {"interface_version": INTERFACE_VERSION}
+    _finish("plugins", rows, problems, None if as_json else show, **facts)
 
 
 @options.verb()
@@ -69,6 +77,7 @@ def models(
     from dise_adapters.checkpoint.hub import gguf_path, is_gguf
     from dise_app.cli.listings import show_models
     from dise_app.cli.suited import suited_scorers
+    from dise_app.settings import loaded_or_problem
     from dise_core.plugins.claims import claim
     from dise_core.plugins.discovery import installed_plugins
 
@@ -76,7 +85,10 @@ def models(
     problems = list(catalog.problems)
     claimant = None if model is None else catalog.adapter(model).load()
     for name, entry in catalog.mask_predictors.items():
-        adapter = entry.load()
+        adapter, failure = loaded_or_problem(entry)
+        if failure is not None:
+            problems.append(PluginError(failure, entry.plugin))
+            continue
         if claimant not in (None, adapter):
             continue
         by_name, failure = claim(name, entry, name)
@@ -120,12 +132,18 @@ def _paragraph(about: str) -> str:
 
 
 def _finish(
-    subject: str, rows: Rows, problems: Sequence[PluginError], show: Callable[[Rows], None] | None
+    subject: str,
+    rows: Rows,
+    problems: Sequence[PluginError],
+    show: Callable[[Rows], None] | None,
+    **facts: object,
 ) -> None:
-    """Print rows, as JSON without `show`, and problems. Raises typer.Exit(1) for any."""
+    """Print rows, as JSON with the facts without `show`, and problems. Raises
+    typer.Exit(1) for any.
+    """
     listed = [{"plugin": problem.plugin, "problem": str(problem)} for problem in problems]
     if show is None:
-        print(json.dumps({subject: rows, "problems": listed}, ensure_ascii=False))
+        print(json.dumps({subject: rows, "problems": listed, **facts}, ensure_ascii=False))
     elif rows:
         show(rows)
     for problem in problems:

@@ -10,6 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dise_app.terminal.styles import printable
+from dise_core.plugins.entry import OWN_DISTRIBUTION
+from dise_core.plugins.hookspecs import INTERFACE_VERSION
 from dise_core.plugins.kinds import ENGINE, KINDS, STRATEGIES
 from dise_core.records import Fields
 
@@ -36,7 +38,10 @@ def show_plugins(rows: Sequence[Fields]) -> None:
     for (title, plugin), group in groups.items():
         kind = next(kind for kind in KINDS if kind.title == title)
         option = f", for --{kind.option}" if kind.option else ""
-        heading = f"{kind.plural.replace('_', ' ').capitalize()}{option}, from {plugin}"
+        row = group[0]
+        facts = f" ({row['distribution']} {row['version']})" if row["version"] else ""
+        home = "" if row["distribution"] == OWN_DISTRIBUTION else facts
+        heading = f"{kind.plural.replace('_', ' ').capitalize()}{option}, from {plugin}{home}"
         if kind not in DESCRIBED:
             names = ", ".join(row["name"] for row in group)
             console.print(_hanging(heading + ":", names, "italic", console.width))
@@ -49,7 +54,10 @@ def show_plugins(rows: Sequence[Fields]) -> None:
             console.print(Text("  For research:", style="italic"))
         for row in (row for row in group if not row["suits"]):
             console.print(_hanging(f"  {row['name']}:", row["about"], "bold", console.width))
-    console.print("[italic]Settings: dise plugins --kind scorer; models: dise models[/italic]")
+    console.print(
+        f"[italic]Interface {INTERFACE_VERSION}. Settings: dise plugins --kind scorer; "
+        "models: dise models[/italic]"
+    )
 
 
 def _hanging(name: str, about: str, style: str, width: int) -> Text:

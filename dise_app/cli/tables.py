@@ -14,7 +14,7 @@ from dise_app.files.texts import json_or_text, settings
 from dise_core import EngineConfig, SamplingParams, ScoringParams
 from dise_core.params.base import Params
 from dise_core.params.marks import Opposite
-from dise_core.plugins.kinds import KINDS
+from dise_core.plugins.kinds import KINDS, STRATEGIES, Kind
 
 OptionType = tuple[Any, Any]
 """An option's type, annotated for typer, and its default or REQUIRED."""
@@ -57,6 +57,7 @@ class Own:
         self.headings = dict.fromkeys(options, panel)
 
     def read(self, values: Mapping[str, Any], _: Collection[str]) -> dict[str, Any]:
+        """Return the options' values by their names."""
         return {name: values[name] for name in self.options}
 
 
@@ -92,6 +93,10 @@ class FieldOptions:
             self.headings[flag] = next(panels, panel)
 
     def read(self, values: Mapping[str, Any], explicit: Collection[str]) -> dict[str, Any]:
+        """Return the defaults, and the values of those that the user named."""
+        for kind in STRATEGIES:
+            if kind.option in explicit and kind.option in self._fields:
+                _use_classes(kind, values[kind.option])
         return self._defaults | {
             name: settings(values[flag]) if get_origin(field.annotation) is dict else values[flag]
             for flag, (name, field) in self._fields.items()
@@ -100,6 +105,13 @@ class FieldOptions:
 
 
 Table = Own | FieldOptions
+
+
+def _use_classes(kind: Kind[Any], names: str) -> None:
+    from dise_core.plugins.discovery import use_class
+
+    for name in names.split("+"):
+        use_class(kind, name.strip())
 
 
 def _option(name: str, field: FieldInfo, default: object) -> OptionType:

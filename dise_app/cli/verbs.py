@@ -12,7 +12,7 @@ from dise_app.cli.grouped import GroupedCommand
 from dise_core import PluginError
 from dise_core.errors import did_you_mean
 from dise_core.plugins.discovery import installed_plugins
-from dise_core.plugins.entry import Entry
+from dise_core.plugins.entry import Entry, named
 
 
 class VerbGroup(TyperGroup):
@@ -24,8 +24,8 @@ class VerbGroup(TyperGroup):
     def get_command(self, ctx: object, cmd_name: str) -> Any:  # noqa: ARG002
         """Return the verb. For an unknown one, name broken plugins: it may be theirs."""
         catalog = installed_plugins()
-        if cmd_name in catalog.commands:
-            return _command(cmd_name, catalog.commands[cmd_name])
+        if (entry := named(catalog.commands, cmd_name)) is not None:
+            return _command(cmd_name, entry)
         for problem in catalog.problems:
             print(f"dise: {problem}", file=sys.stderr)
         return None
@@ -47,7 +47,7 @@ class VerbGroup(TyperGroup):
 
 def _about(entry: Entry[Any]) -> str:
     try:
-        verb = entry.of_its_name().load()
+        verb = entry.load()
     except PluginError as problem:
         return f"Broken: {problem}"
     text = verb.info.help if isinstance(verb, typer.Typer) else inspect.getdoc(verb)
@@ -57,7 +57,7 @@ def _about(entry: Entry[Any]) -> str:
 def _command(name: str, entry: Entry[Any]) -> Any:
     """Return a verb as click has it; a broken one says so when it is called."""
     try:
-        return _click_command(name, entry.of_its_name().load())
+        return _click_command(name, entry.load())
     except PluginError as error:
         problem = error
     except Exception as error:

@@ -88,7 +88,7 @@ def _add_guest(app: FastAPI, service: Service, name: str, entry: Entry[Any]) -> 
     """Add a plugin's routes. Log those that are broken or exist already."""
     router = APIRouter(route_class=StrictRoute)
     try:
-        entry.of_its_name().load()(router, service)
+        entry.load()(router, service)
         if doubles := sorted(_paths(router.routes) & _paths(app.routes)):
             raise PluginError(f"plugin {entry.plugin!r}: {doubles[0]} is a route already")
     except Exception as error:

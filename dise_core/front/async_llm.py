@@ -68,6 +68,7 @@ class AsyncLLM:
         *,
         judge: str | PathLike[str] | MaskPredictor | None = None,
         catalog: Catalog | None = None,
+        plugins: Sequence[object] = (),
         max_waiting: int = 1024,
         budget: Budget | None = None,
         shown: Shown = unshown,
@@ -83,7 +84,8 @@ class AsyncLLM:
         loaded: list[LLM] = []
 
         def load() -> Engine:
-            loaded.append(LLM(model, judge=judge, catalog=catalog, shown=shown, **options))
+            llm = LLM(model, judge=judge, catalog=catalog, plugins=plugins, shown=shown, **options)
+            loaded.append(llm)
             return loaded[0].engine
 
         self.budget = budget or Budget()

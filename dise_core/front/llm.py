@@ -21,7 +21,7 @@ from dise_core.params.requests import SamplingParams
 from dise_core.plans.outcome import Outcome
 from dise_core.plans.plan import Plan
 from dise_core.plugins.catalog import Catalog
-from dise_core.plugins.discovery import installed_catalog
+from dise_core.plugins.discovery import installed_catalog, with_plugins
 from dise_core.records import Record
 from dise_core.scoring.calibration import Calibration
 from dise_core.threads import choose_threads
@@ -74,6 +74,7 @@ class LLM(Verbs):
         *,
         judge: str | PathLike[str] | MaskPredictor | None = None,
         catalog: Catalog | None = None,
+        plugins: Sequence[object] = (),
         lazy: bool = False,
         shown: Shown = unshown,
         **options: Unpack[EngineOptions],
@@ -81,7 +82,9 @@ class LLM(Verbs):
         """Load a model by name, folder or hub id, or take a loaded one. options: see
         EngineConfig, and `calibration`, a file or a Calibration. judge: an
         auto-regressive model for the scorers that need one; an auto-regressive `model` is
-        its own. EngineConfig.for_judge says which options apply to it. lazy: leave the
+        its own. EngineConfig.for_judge says which options apply to it. plugins: beside
+        those of the catalog: classes of strategies, adapters or engines, by their names,
+        and modules or objects with hooks. lazy: leave the
         weights to `load`, or to the first request that passes its checks. shown: shows
         how they are loaded.
 
@@ -96,6 +99,8 @@ class LLM(Verbs):
         fields: Record = {**options, "calibration": file}
         self.config = EngineConfig(**fields)
         self.catalog = catalog or installed_catalog()
+        if plugins:
+            self.catalog = with_plugins(self.catalog, plugins)
         self.catalog.check_engine(self.config)
         if judge is None and (self.config.judge_device or self.config.judge_dtype):
             raise InputError("judge_device and judge_dtype need a judge: name one", "judge")

@@ -15,8 +15,9 @@ from dise_core.params.base import input_error
 from dise_core.params.engine import EngineConfig
 from dise_core.plugins import kinds
 from dise_core.plugins.claims import broken, choose
-from dise_core.plugins.entry import Entry
+from dise_core.plugins.entry import Entry, named
 from dise_core.scoring.checks import CheckedSelector
+from dise_core.scoring.faults import is_ours
 from dise_core.scoring.scorer import Scorer, Selector, Union
 from dise_core.scoring.strategy import Strategy
 from dise_core.writing.length import LengthController
@@ -41,9 +42,9 @@ class Catalog:
     the known ones; no name has a default.
 
     entries: of each kind, by its plural, which is an attribute too, as in
-    `catalog.scorers`; a kind that is left out has none. problems: of the broken plugins,
-    which stop nobody but who asks for a name that may be theirs: an unknown one, or one
-    that another plugin has too, a PluginError.
+    `catalog.scorers`; a kind that is left out has none. Each of a third party's has the
+    name PLUGIN:NAME, too. problems: of the broken plugins, which an unknown name tells,
+    and of those whose names others had.
     """
 
     entries: Mapping[str, Entries]
@@ -57,6 +58,17 @@ class Catalog:
     def having(self, **entries: Entries) -> Self:
         """Return the catalog with these entries. Their keys are the kinds' plurals."""
         return replace(self, entries={**self.entries, **entries})
+
+    def entry(self, kind: kinds.Kind[C], name: str, title: str | None = None) -> Entry[Any]:
+        """Return the entry of that name, or PLUGIN:NAME. Raises UnknownNameError."""
+        entries: Entries = self.entries.get(kind.plural, {})
+        if (entry := named(entries, name)) is None:
+            raise UnknownNameError(title or kind.title, name, entries, broken(self.problems))
+        return entry
+
+    def has(self, kind: kinds.Kind[C], name: str) -> bool:
+        """Return whether there is an entry of that name, or PLUGIN:NAME."""
+        return named(self.entries.get(kind.plural, {}), name) is not None
 
     def selector(self, text: str, settings: GivenSettings = None) -> Selector:
         """Return the selector of that name; names joined by + give their union, whose
@@ -98,14 +110,25 @@ class Catalog:
         return self._build(kinds.REVISER, name, settings)
 
     def chosen(self, kind: kinds.Kind[S], params: BaseModel) -> S | None:
-        """Return the strategy of that kind that the params name, if any."""
+        """Return the strategy of that kind that the params name, or hold as an object, if
+        any. Raises InputError for a bad name or setting, and for settings of an object.
+        """
         name = getattr(params, kind.option)
+        if isinstance(name, Strategy):
+            return _as_it_is(kind, name, params)
         if name is None:
             return None
         settings: GivenSettings = getattr(params, f"{kind.option}_settings")
         if kind.base is Selector:
             return cast("S", self.selector(name, settings))
         return self._build(kind, name, settings)
+
+    def required(self, kind: kinds.Kind[S], params: BaseModel) -> S:
+        """Return the strategy of that kind that the params must name."""
+        strategy = self.chosen(kind, params)
+        if strategy is None:
+            raise UnknownNameError(kind.title, "", self.entries.get(kind.plural, {}))
+        return strategy
 
     def check(self, params: BaseModel) -> None:
         """Raise InputError for an unknown strategy or wrong settings."""
@@ -133,12 +156,13 @@ class Catalog:
     ) -> Entry[type[MaskPredictor]]:
         """Return the adapter of that name, for None the one that claims the model."""
         if name is not None:
-            return self._entry(kinds.ADAPTER, name, "adapter")
+            return self.entry(kinds.ADAPTER, name, "adapter")
         return choose(model, self.mask_predictors, revision, self.problems)
 
     def backend(self, name: str) -> type[Backend[Any]]:
         """Return the engine of that name."""
-        return self._entry(kinds.ENGINE, name).load()
+        engine: type[Backend[Any]] = self.entry(kinds.ENGINE, name).load()
+        return engine
 
     def check_engine(self, config: EngineConfig) -> None:
         """Raise InputError for an unknown engine, or an option that it lacks."""
@@ -162,7 +186,8 @@ class Catalog:
 
     def _selector(self, name: str, settings: Mapping[str, object]) -> Selector:
         numbered = re.fullmatch(r"(.+?)-0*(\d{1,9})", name)
-        if name not in self.selectors and numbered and f"{numbered[1]}-K" in self.selectors:
+        is_known = self.has(kinds.SELECTOR, name)
+        if not is_known and numbered and self.has(kinds.SELECTOR, f"{numbered[1]}-K"):
             if "k" in settings:
                 raise InputError(
                     f"selector {name!r} has its k in its name: leave out the setting k, "
@@ -170,28 +195,42 @@ class Catalog:
                     "selector_settings",
                 )
             name, settings = f"{numbered[1]}-K", {**settings, "k": int(numbered[2])}
-        elif name.endswith("-K") and name in self.selectors and "k" not in settings:
+        elif name.endswith("-K") and is_known and "k" not in settings:
             raise InputError(
                 f"selector {name!r} needs a number, for example {name[:-1]}10", "selector"
             )
         selector = self._build(kinds.SELECTOR, name, settings)
-        is_built_in = self.selectors[name].is_built_in
+        is_built_in = self.entry(kinds.SELECTOR, name).is_built_in
         return selector if is_built_in else CheckedSelector(inner=selector)
 
     def _build(self, kind: kinds.Kind[S], name: str, settings: GivenSettings) -> S:
-        if kind is kinds.UNMASKING:
+        if kind is kinds.UNMASKING and not self.has(kind, name):
             name = name.replace("_", "-")
-        cls = self._entry(kind, name).load()
+        entry = self.entry(kind, name)
+        cls = entry.load()
         try:
-            return cls.model_validate(settings or {}, context=self)
+            strategy: S = cls.model_validate(settings or {}, context=self)
         except ValidationError as error:
             raise input_error(error, f"{kind.title} {name!r}", cls.model_fields) from None
+        if not entry.is_built_in:
+            about = f"{kind.title} {name!r} of plugin {entry.plugin!r}"
+            cast("Strategy", strategy)._origin = about, entry.plugin
+        return strategy
 
-    def _entry(self, kind: kinds.Kind[C], name: str, title: str | None = None) -> Entry[type[C]]:
-        entries = self.entries.get(kind.plural, {})
-        if name not in entries:
-            raise UnknownNameError(title or kind.title, name, entries, broken(self.problems))
-        return entries[name].of_its_name()
+
+def _as_it_is(kind: kinds.Kind[S], strategy: Strategy, params: BaseModel) -> S:
+    """Return an object of the params, a third party's selector as it is checked."""
+    if not isinstance(strategy, kind.base):
+        raise InputError(f"{strategy!r:.80} is no {kind.base.__name__}", kind.option)
+    if getattr(params, f"{kind.option}_settings", None):
+        raise InputError(
+            f"{kind.option}_settings are for a {kind.title} by its name; "
+            f"{strategy!r:.80} has its own already",
+            f"{kind.option}_settings",
+        )
+    if isinstance(strategy, Selector) and not is_ours(strategy):
+        return cast("S", CheckedSelector(inner=strategy))
+    return strategy
 
 
 def catalog_of(info: ValidationInfo) -> Catalog:

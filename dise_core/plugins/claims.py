@@ -29,8 +29,7 @@ def choose(
     another distribution, else the first built-in one. One that raises when asked does not
     stop the others.
     Raises UnknownNameError, with what is known of the model, if none does; InputError if
-    two others do; PluginError if another plugin has the name too; and what `explain`
-    raises.
+    two others do; and what `explain` raises.
     """
     model = ModelName.of(model)
     namesakes = {name: entry for name, entry in adapters.items() if name == model}
@@ -49,15 +48,15 @@ def choose(
                 f"model {model!r} is claimed by {rivals}; choose one with {ADVICE}", "model"
             )
         if claiming:
-            claimant = next(iter(claiming.values()))
-            return claimant.of_its_name() if group is namesakes else claimant
+            return next(iter(claiming.values()))
     raise _unclaimed(model, revision, adapters, failures)
 
 
 def broken(problems: Sequence[PluginError]) -> str:
     """Return what to say of broken plugins where a name or a model is unknown."""
-    errors = "; ".join(map(str, problems))
-    return f"It may be that of a broken plugin: {errors}" if problems else ""
+    plugins = ", ".join(sorted({repr(problem.plugin) for problem in problems}))
+    about = "It may be that of a plugin with a problem, which `dise plugins` tells: "
+    return f"{about}{plugins}" if plugins else ""
 
 
 def claim(
@@ -89,6 +88,8 @@ def _unclaimed(
     for name, entry in adapters.items():
         try:
             explanations.append(entry.load().explain(model, *_given(revision)) or "")
+        except PluginError as problem:
+            failures.setdefault(name, str(problem))
         except DiseError as problem:
             if not failures:
                 return problem

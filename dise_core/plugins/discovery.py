@@ -1,31 +1,28 @@
 """Plugin discovery: gathers the installed plugins into one Catalog, and names the broken ones."""
 
-import inspect
 import logging
-import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+import os
+import sys
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from dise_core.errors import PluginError, error_line
-from dise_core.models.backend import Backend
-from dise_core.params.base import Params
-from dise_core.params.engine import EngineConfig
-from dise_core.params.requests import SamplingParams
+from dise_core.errors import InputError, PluginError, did_you_mean, error_line
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.entry import LEAVING, OWN_DISTRIBUTION, Entry
+from dise_core.plugins.hooks import HOOKS, PLACE, Additions, declared
 from dise_core.plugins.hookspecs import PROJECT
-from dise_core.plugins.kinds import KINDS, Kind
+from dise_core.plugins.kinds import ENGINE, KINDS, LATE, Kind
 
-HOOKS: Mapping[str, Kind[Any]] = {kind.hook: kind for kind in KINDS}
+ALLOWED = "DISE_PLUGINS"
+"""The variable that names the third parties' plugins that are wanted; unset, all are."""
 
-MARK = f"{PROJECT}_impl"
-"""The attribute by which hookimpl marks a function."""
+LOCAL: dict[str, dict[str, Entry[Any]]] = {}
+"""What the user of the command named by its place: by kinds' plurals and places."""
 
-Additions = dict[str, dict[str, Entry[Any]]]
-"""Entries by hook and name."""
+CLASSES: tuple[Kind[Any], ...] = (*LATE, ENGINE)
+"""Kinds of which a class is a plugin of its own."""
 
 log = logging.getLogger("dise")
 
@@ -42,31 +39,115 @@ def installed_catalog() -> Catalog:
 @cache
 def installed_plugins() -> Catalog:
     """Return the catalog of the installed plugins, and log nothing."""
-    return discover(entry_points(group=PROJECT))
+    catalog = discover(entry_points(group=PROJECT), os.environ.get(ALLOWED))
+    return catalog.having(
+        **{plural: {**catalog.entries[plural], **local} for plural, local in LOCAL.items()}
+    )
 
 
-def discover(points: Iterable[EntryPoint]) -> Catalog:
+def discover(points: Iterable[EntryPoint], allowed: str | None = None) -> Catalog:
     """Return the catalog of the plugins behind the entry points. A plugin that cannot be
-    imported, has no hook, misspells one, raises in one or claims a taken name adds only a
-    problem. Built-in plugins come first, so in a clash the other one is broken.
+    imported, has no hook, misspells one or raises in one adds only a problem. Built-in
+    plugins come first: a name that is taken becomes PLUGIN:NAME, which a problem tells.
+    allowed: the names of third parties' plugins that are loaded, with commas between
+    them; None: all.
     """
-    additions: Additions = {hook: {} for hook in HOOKS}
+    points, problems = list(points), list[PluginError]()
+    if allowed is not None:
+        points, problems = _allowed(points, allowed)
+    registry: Additions = {hook: {} for hook in HOOKS}
     names: set[str] = set()
-    problems: list[PluginError] = []
     for point in sorted(
-        points,
-        key=lambda point: (_distribution(point) != OWN_DISTRIBUTION, point.name, point.value),
+        points, key=lambda point: (not _is_built_in(point), point.name, point.value)
     ):
         try:
-            _add(_load(point, names), additions)
+            problems += _add(_load(point, names), registry, point.name)
         except PluginError as problem:
             problem.plugin = point.name
             problems.append(problem)
+    return _catalog(registry, problems)
+
+
+def with_plugins(catalog: Catalog, plugins: Iterable[object]) -> Catalog:
+    """Return the catalog with more plugins: modules or objects with hooks, and classes of
+    strategies, adapters and engines, whose names are CLASS and MODULE:CLASS. A name that
+    is taken becomes PLUGIN:NAME. Raises PluginError for anything else.
+    """
+    registry: Additions = {kind.hook: dict(catalog.entries.get(kind.plural, {})) for kind in KINDS}
+    problems = [*catalog.problems]
+    for plugin in plugins:
+        if isinstance(plugin, type):
+            problems += _add(_of_class(plugin), registry, plugin.__module__)
+        else:
+            name = str(getattr(plugin, "__name__", type(plugin).__name__))
+            problems += _add(declared(plugin, name), registry, name)
+    return _catalog(registry, problems)
+
+
+def use_class(kind: Kind[Any], place: str) -> None:
+    """Add the class "module:name" of that kind to what is installed, in this process. For
+    the user of the command alone: it imports the module, from the working directory too.
+    Does nothing for other texts, and for PLUGIN:NAME. Raises InputError if it cannot be.
+    """
+    if not PLACE.fullmatch(place) or installed_plugins().has(kind, place):
+        return
+    if (folder := os.getcwd()) not in sys.path:
+        sys.path.append(folder)
+    entry: Entry[Any] = Entry(place, place.partition(":")[0], None, place, kind)
+    try:
+        entry.load()
+    except PluginError as error:
+        raise InputError(
+            f"{kind.title} {place!r} is neither an installed plugin's, as PLUGIN:NAME, "
+            f"nor a class, as MODULE:CLASS: {error}",
+            kind.option,
+        ) from error
+    LOCAL.setdefault(kind.plural, {})[place] = entry
+    installed_plugins.cache_clear()
+    installed_catalog.cache_clear()
+
+
+def _allowed(
+    points: Iterable[EntryPoint], allowed: str
+) -> tuple[list[EntryPoint], list[PluginError]]:
+    """Return the allowed entry points, and what to say of names that none has."""
+    names = {name.strip() for name in allowed.split(",")} - {""}
+    installed = sorted({point.name for point in points})
+    problems = [
+        PluginError(
+            f"{ALLOWED} names the plugin {name!r}, which is not installed"
+            f"{did_you_mean(name, installed) or '.'} Installed: {', '.join(installed)}",
+            name,
+        )
+        for name in sorted(names - {*installed})
+    ]
+    return [p for p in points if _is_built_in(p) or p.name in names], problems
+
+
+def _of_class(cls: type) -> Additions:
+    for kind in CLASSES:
+        if issubclass(cls, kind.base):
+            entry: Entry[Any] = Entry(cls, cls.__module__, None, cls.__name__, kind)
+            entry.load()
+            return {kind.hook: {cls.__name__: entry}}
+    bases = ", ".join(kind.base.__name__ for kind in CLASSES)
+    raise PluginError(
+        f"{cls!r:.80} is no plugin: give a subclass of {bases}, or a module or an object "
+        "with functions marked with hookimpl",
+        cls.__module__,
+    )
+
+
+def _catalog(registry: Additions, problems: Iterable[PluginError]) -> Catalog:
     entries = {
         kind.plural: dict(sorted(items.items())) if kind.holds_classes else items
-        for kind, items in zip(KINDS, additions.values(), strict=True)
+        for kind, items in zip(KINDS, registry.values(), strict=True)
     }
     return Catalog(entries, tuple(problems))
+
+
+def _is_built_in(point: EntryPoint) -> bool:
+    return _distribution(point) == OWN_DISTRIBUTION
 
 
 def _distribution(point: EntryPoint) -> str | None:
@@ -92,102 +173,28 @@ def _load(point: EntryPoint, names: set[str]) -> Additions:
             f"plugin {point.name!r}{home} cannot be imported from {point.value!r}: "
             f"{error_line(error)}"
         ) from error
-    functions = inspect.getmembers(plugin, lambda member: hasattr(member, MARK))
-    hooks = {name: function for name, function in functions if inspect.isroutine(function)}
-    hook_names = ", ".join(sorted(HOOKS))
-    if not hooks:
-        raise PluginError(
-            f"plugin {point.name!r}{home} has no function marked with hookimpl. Hooks: {hook_names}"
-        )
-    if unknown := sorted(hooks.keys() - HOOKS.keys()):
-        raise PluginError(
-            f"plugin {point.name!r}{home} has a hook {unknown[0]!r} that nobody asks. "
-            f"Hooks: {hook_names}"
-        )
-    return {
-        hook: _collect(hook, function, point.name, distribution) for hook, function in hooks.items()
-    }
+    return declared(plugin, point.name, distribution)
 
 
-def _collect(
-    hook: str, function: Callable[[], object], plugin: str, distribution: str | None
-) -> dict[str, Entry[Any]]:
-    try:
-        values = function()
-    except LEAVING:
-        raise
-    except BaseException as error:
-        raise PluginError(f"plugin {plugin!r} fails in {hook}(): {error_line(error)}") from error
-    if not isinstance(values, Mapping):
-        noun = "class" if HOOKS[hook].holds_classes else "value"
-        raise PluginError(
-            f"plugin {plugin!r}, {hook}() must return {{name: {noun}}}, not {values!r:.80}"
-        )
-    for name, value in values.items():
-        _check_name(name, value, plugin, hook)
-    entries = {name: Entry(value, plugin, distribution) for name, value in values.items()}
-    for name, entry in entries.items():
-        _check(name, entry, HOOKS[hook])
-    return entries
-
-
-def _add(additions: Additions, registry: Additions) -> None:
-    """Add all of a plugin's entries, or none and raise PluginError if a name is taken."""
+def _add(additions: Additions, registry: Additions, plugin: str) -> Iterator[PluginError]:
+    """Add a plugin's entries. Yield what to say of those whose names others have, which
+    are added as PLUGIN:NAME.
+    """
     clashes = [
         (hook, name)
         for hook, entries in additions.items()
-        for name in entries.keys() & registry[hook]
+        for name in entries
+        if name in registry[hook]
     ]
-    for hook, name in clashes:
-        first, second = registry[hook][name], additions[hook][name]
-        clash = f"plugins {first.plugin!r} and {second.plugin!r} both claim {name!r} in {hook}()"
-        registry[hook][name] = replace(first, clash=clash)
-    if clashes:
-        hook, name = min(clashes)
-        raise PluginError(registry[hook][name].clash or "")
     for hook, entries in additions.items():
-        registry[hook] |= entries
-
-
-def _check_name(name: object, value: object, plugin: str, hook: str) -> None:
-    if not (isinstance(name, str) and name and re.fullmatch(r"[a-z0-9.-]*(-K)?", name)):
-        raise PluginError(
-            f"plugin {plugin!r}, {hook}(): the name {name!r} may hold lower-case letters, digits, "
-            "'-' and '.' only"
+        for name, entry in entries.items():
+            key = f"{plugin}:{name}" if (hook, name) in clashes else name
+            registry[hook][key] = entry
+    if clashes:
+        names = " and ".join(f"{HOOKS[hook].title} {name!r}" for hook, name in clashes)
+        others = " and ".join(f"'{plugin}:{name}'" for _, name in clashes)
+        yield PluginError(
+            f"plugin {plugin!r} registers {names}, which another plugin has: write "
+            f"{others} for its own; its other names are as it says",
+            plugin,
         )
-    if isinstance(value, str) and not re.fullmatch(r"[\w.]+:[\w.]+", value):
-        raise PluginError(
-            f'plugin {plugin!r}, {hook}(): {name!r} is {value!r:.80}, which is no "module:name"'
-        )
-
-
-def _check(name: str, entry: Entry[Any], kind: Kind[Any]) -> None:
-    """Check a class; the built-in ones that are named are imported when they are used."""
-    if not kind.holds_classes or (entry.is_built_in and isinstance(entry.value, str)):
-        return
-    cls = entry.load()
-    if not (isinstance(cls, type) and issubclass(cls, kind.base)):
-        raise PluginError(
-            f"plugin {entry.plugin!r}, {kind.hook}(): {name!r} is {cls!r:.80}, which is not a "
-            f"subclass of {kind.base.__name__}"
-        )
-    if inspect.isabstract(cls):
-        missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
-        raise PluginError(
-            f"plugin {entry.plugin!r}, {kind.hook}(): {name!r} does not implement {missing}"
-        )
-    options = cls.options if issubclass(cls, Backend) else cls
-    if issubclass(options, Params):
-        _check_options(name, options, entry.plugin, kind.hook)
-
-
-def _check_options(name: str, options: type[Params], plugin: str, hook: str) -> None:
-    for option, field in options.model_fields.items():
-        if option in EngineConfig.model_fields or option in SamplingParams.model_fields:
-            raise PluginError(
-                f"plugin {plugin!r}, {hook}(): {name!r} has an option {option!r}, which is taken"
-            )
-        if field.is_required():
-            raise PluginError(
-                f"plugin {plugin!r}, {hook}(): {name!r} has an option {option!r} without a default"
-            )

@@ -1,11 +1,15 @@
 """What a plugin registered under a name."""
 
+import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pkgutil import resolve_name
 from threading import RLock
-from typing import Generic, Self, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from dise_core.errors import PluginError, error_line
+from dise_core.plugins.kinds import Kind
 
 V = TypeVar("V")
 
@@ -26,39 +30,74 @@ once, CPython 3.11 fails with "AST constructor recursion depth mismatch".
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[V]):
-    """A registered value, or its "module:name". clash: what to say of another plugin that
-    claims its name too.
+    """A registered value, or its "module:name". name, kind: as what it was registered; a
+    third party's class is checked to be of that kind when it is loaded.
     """
 
     value: V | str
     plugin: str
     distribution: str | None = None
-    clash: str | None = None
+    name: str = ""
+    kind: Kind[Any] | None = None
 
     @property
     def is_built_in(self) -> bool:
+        """Whether it is no third party's."""
         return self.distribution == OWN_DISTRIBUTION
 
-    def of_its_name(self) -> Self:
-        """Return itself. Raises PluginError if another plugin claims the name too."""
-        if self.clash is not None:
-            raise PluginError(self.clash, self.plugin)
-        return self
+    @property
+    def version(self) -> str | None:
+        """The installed version of its distribution, if it has one."""
+        try:
+            return None if self.distribution is None else version(self.distribution)
+        except PackageNotFoundError:
+            return None
 
     def load(self) -> V:
-        """Return the value, imported if it is a "module:name". Raises PluginError if that fails."""
-        if not isinstance(self.value, str):
-            return self.value
+        """Return the value, imported if it is a "module:name". Raises PluginError if that
+        fails, and for a class of another kind.
+        """
+        value = self._imported(self.value) if isinstance(self.value, str) else self.value
+        if self.kind is not None and self.kind.holds_classes and not self.is_built_in:
+            self._check(value, self.kind)
+        return value
+
+    def _imported(self, place: str) -> V:
         try:
             with ONE_AT_A_TIME:
-                return cast("V", resolve_name(self.value))
+                return cast("V", resolve_name(place))
         except LEAVING:
             raise
         except BaseException as error:
             if self.is_built_in:
                 raise
-            raise self.failure(f"{self.value!r} cannot be imported", error) from error
+            raise self.failure(f"{place!r} cannot be imported", error) from error
+
+    def _check(self, cls: object, kind: Kind[Any]) -> None:
+        if not (isinstance(cls, type) and issubclass(cls, kind.base)):
+            raise PluginError(
+                f"plugin {self.plugin!r}, {kind.hook}(): {self.name!r} is {cls!r:.80}, "
+                f"which is not a subclass of {kind.base.__name__}",
+                self.plugin,
+            )
+        if inspect.isabstract(cls):
+            missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
+            raise PluginError(
+                f"plugin {self.plugin!r}, {kind.hook}(): {self.name!r} does not "
+                f"implement {missing}",
+                self.plugin,
+            )
 
     def failure(self, problem: str, error: BaseException) -> PluginError:
         """Return the error that names the plugin for one that was raised in its code."""
         return PluginError(f"plugin {self.plugin!r}: {problem}: {error_line(error)}", self.plugin)
+
+
+def named(entries: Mapping[str, Entry[V]], name: str) -> Entry[V] | None:
+    """Return the entry of that name, or a third party's of PLUGIN:NAME, if any."""
+    if name in entries:
+        return entries[name]
+    plugin, _, short = name.rpartition(":")
+    entry = entries.get(short)
+    is_theirs = entry is not None and not entry.is_built_in and entry.plugin == plugin
+    return entry if is_theirs else None

@@ -5,4 +5,7 @@ import pluggy
 PROJECT = "dise"
 """The entry-point group."""
 
+INTERFACE_VERSION = 1
+"""Of the hooks and of what they need: raised when an old plugin would have to change."""
+
 hookimpl = pluggy.HookimplMarker(PROJECT)

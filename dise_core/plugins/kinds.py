@@ -66,6 +66,8 @@ STRATEGIES: tuple[Kind[Any], ...] = (SCORER, SELECTOR, UNMASKING, LENGTH, REVISE
 KINDS: tuple[Kind[Any], ...] = (
     *STRATEGIES, ADAPTER, ENGINE, DATASET, COMMAND, ROUTES, ROUTE_OPTIONS, FILE_RUNNER
 )  # fmt: skip
+LATE = (*STRATEGIES, ADAPTER)
+"""Kinds of which a "module:name" is imported when it is used."""
 BY_PLURAL = {kind.plural: kind for kind in KINDS}
 
 

@@ -20,7 +20,7 @@ from dise_core.plugins.catalog import Catalog
 from dise_core.records import Fields, Record
 from dise_core.scoring.calibration import Holding, pattern_of
 from dise_eval.calibration.fitting import Labels
-from dise_eval.experiments.scoring import OF_SELECTOR, Contender, Contenders
+from dise_eval.experiments.scoring import OF_SELECTOR, Contender, Contenders, names_in
 
 JOURNAL = "journal.jsonl"
 
@@ -230,7 +230,7 @@ def _scored_by(
     if options["selector"] and len(contenders) > 1:
         single = [_scored_by([name], facts, options, catalog) for name in specifications]
         return {name: origin for origins in single for name, origin in origins.items()}
-    parts = [_part(contender) for contender in contenders]
+    parts = [_part(contender, catalog) for contender in contenders]
     scored = parts[0]
     if len(parts) > 1:
         combined = catalog.scorer("combined", {"parts": parts}).model_dump(mode="json")
@@ -339,11 +339,11 @@ def _of_the_first(params: Record) -> Record:
     return params if params.get("best_of") or n == 1 else params | {"n": 1, "best_of": n}
 
 
-def _part(contender: Contender) -> Record:
-    name, _, details = contender.label.partition(":")
+def _part(contender: Contender, catalog: Catalog) -> Record:
+    name, selector, _ = names_in(contender.label, catalog)
     return {
         "scorer": name,
-        "selector": details.partition(":")[0] or contender.scorer.default_selector,
+        "selector": selector or contender.scorer.default_selector,
         "scorer_settings": contender.scorer.model_dump(mode="json"),
         "selector_settings": dict(contender.selector_settings),
     }

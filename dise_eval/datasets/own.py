@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dise_core.errors import UnknownNameError
 from dise_core.plugins.discovery import installed_catalog
+from dise_core.plugins.kinds import DATASET
 from dise_eval.datasets.dataset import DataRow, Dataset
 from dise_eval.graders import GRADERS
 
@@ -45,10 +46,7 @@ def dataset_of(name: str, grader: str | None = None) -> Dataset:
         raise UnknownNameError("grader", grader, ["robust", "d1", *GRADERS])
     if is_file(name):
         return own_dataset(Path(name), grader)
-    installed = installed_catalog().datasets
-    if name not in installed:
-        raise UnknownNameError("data set", name, installed)
-    entry = installed[name].of_its_name()
+    entry = installed_catalog().entry(DATASET, name, "data set")
     dataset = entry.load()
     if not isinstance(dataset, Dataset):
         raise entry.failure(f"the data set {name!r}", TypeError(f"{dataset!r:.80} is no Dataset"))

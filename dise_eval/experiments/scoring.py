@@ -14,6 +14,7 @@ from dise_core.front.planner import Planner
 from dise_core.models.prompts import Translation
 from dise_core.plans.cost import count_nfe
 from dise_core.plugins.catalog import Catalog
+from dise_core.plugins.kinds import SCORER
 from dise_core.records import Fields, json_number
 from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_eval.experiments.records import ScoreRecord
@@ -90,9 +91,20 @@ class Contenders:
         }
 
 
+def names_in(text: str, catalog: Catalog) -> tuple[str, str, str]:
+    """Return the scorer, the selector, "" for none, and the settings of a specification.
+    Either name may be PLUGIN:NAME.
+    """
+    parts = re.split(r":(?=[\w.-]+=)", text, maxsplit=1)
+    name, _, selector = parts[0].partition(":")
+    first, _, others = selector.partition(":")
+    if catalog.has(SCORER, f"{name}:{first}"):
+        name, selector = f"{name}:{first}", others
+    return name, selector, "".join(parts[1:])
+
+
 def _contender(text: str, catalog: Catalog) -> Contender:
-    name, _, details = text.partition(":")
-    selector_name, _, pairs = details.partition(":")
+    name, selector_name, pairs = names_in(text, catalog)
     words = [*filter(None, re.split(r",(?=[\w.-]+=)", pairs))]
     of_selector = [word for word in words if word.startswith(OF_SELECTOR)]
     try:

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import enum
 import math
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Literal
 
 import httpx
@@ -17,7 +19,7 @@ from pydantic_core import to_jsonable_python
 
 from dise_app.server.limits import Limits
 from dise_app.settings import settings_of
-from dise_core import AsyncLLM, Plan, Score, Scorer, Selector, TokenSequence
+from dise_core import AsyncLLM, Plan, Score, Scorer, Selector, TokenSequence, UnknownNameError
 from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.scoring.strategy import Strategy
@@ -145,6 +147,23 @@ def test_what_cannot_be_used_says_why(listed: Any) -> None:
     assert set(problems) == {"broken", "ar-perplexity"}
     assert "needs an auto-regressive judge" in problems["ar-perplexity"]
     assert problems["broken"].endswith("RuntimeError: no schema here")
+
+
+@pytest.mark.parametrize("option", FIELDS)
+@pytest.mark.parametrize("value", ["untouched:X", {"class": "untouched:X", "settings": {}}])
+def test_a_request_names_no_module_and_imports_none(
+    url: str, option: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "untouched.py").write_text("X = 1")
+    monkeypatch.syspath_prepend(tmp_path)
+    body = {"model": "toy", "prompt": "ab", "max_tokens": 4, "dise": {option: value}}
+    answer = httpx.post(f"{url}/v1/completions", json=body)
+    assert answer.status_code == 400, answer.text
+    expected = "unknown" if isinstance(value, str) else "Input should be a valid string"
+    assert expected in answer.json()["error"]["message"]
+    with pytest.raises(UnknownNameError):  # as a calibration's name is looked up
+        installed_catalog().scorer("untouched:X")
+    assert "untouched" not in sys.modules
 
 
 def test_a_request_may_say_every_default(url: str, listed: Any) -> None:

@@ -1,4 +1,4 @@
-"""Discovery: every clash is refused by name. Installed distributions:
+"""Discovery: every clash is told, and takes no other name. Installed distributions:
 tests/app/test_third_party.py.
 """
 
@@ -270,6 +270,53 @@ def test_a_class_whose_import_panics_is_named_when_it_is_used(
         Entry("panicking:X", "bad").load()
 
 
+def test_a_class_by_its_place_is_imported_and_checked_when_it_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    places = {
+        "whole": "tests.core.test_plugins:Every",
+        "lost": "no_such_module:X",
+        "other": "json:JSONDecoder",
+        "half": "tests.core.test_plugins:Unfinished",
+    }
+    monkeypatch.delitem(sys.modules, "json.decoder", raising=False)
+    catalog = discover([plugin(monkeypatch, "mine", dise_selectors=selectors(places))])
+    assert catalog.problems == ()
+    assert catalog.selector("whole")
+    for name, problem in (
+        ("lost", "'no_such_module:X' cannot be imported"),
+        ("other", "'other' is .* not a subclass of Selector"),
+        ("half", "'half' does not implement select"),
+    ):
+        with pytest.raises(PluginError, match=f"plugin 'mine'.*{problem}"):
+            catalog.selector(name)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "plugins_found"),
+    [(None, {"a", "b"}), ("", set()), ("b", {"b"}), (" a, b,", {"a", "b"}), ("c", set())],
+)
+def test_the_environment_names_the_plugins_that_are_wanted(
+    monkeypatch: pytest.MonkeyPatch, allowed: str | None, plugins_found: set[str]
+) -> None:
+    points = [
+        *entry_points(group="dise", name="strategies"),
+        plugin(monkeypatch, "a", dise_selectors=selectors({"x": Nothing})),
+        plugin(monkeypatch, "b", dise_selectors=selectors({"y": Nothing})),
+    ]
+    monkeypatch.setattr(plugins, "entry_points", lambda group: points)
+    monkeypatch.delenv("DISE_PLUGINS", raising=False)
+    if allowed is not None:
+        monkeypatch.setenv("DISE_PLUGINS", allowed)
+    catalog = installed_plugins.__wrapped__()
+    found = {entry.plugin for entry in catalog.selectors.values()}
+    assert found == {"strategies", *plugins_found}
+    told = [
+        "DISE_PLUGINS names the plugin 'c', which is not installed. Installed: a, b, strategies"
+    ]
+    assert list(map(str, catalog.problems)) == (told if allowed == "c" else [])
+
+
 def test_two_classes_asked_for_at_once_are_imported_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,16 +366,27 @@ def test_broken_plugins_are_each_named_and_the_others_still_found(
     )
     assert {name: entry.plugin for name, entry in catalog.selectors.items()} == {
         "taken": "mine",
+        "left-out": "second",
+        "second:taken": "second",
         "nothing": "sound",
     }
     assert [problem.plugin for problem in catalog.problems] == ["gone", "second", "wrong"]
-    assert "plugins 'mine' and 'second' both claim 'taken'" in str(catalog.problems[1])
+    assert str(catalog.problems[1]).startswith("plugin 'second' registers selector 'taken', which")
 
 
-def test_only_a_name_that_may_be_a_broken_plugins_cannot_be_looked_up(
+class Every(Nothing):
+    """Selects everything."""
+
+    k: int = 1
+
+    def select(self, sequence: TokenSequence) -> Mask:
+        return sequence.mask_of(range(len(sequence)))
+
+
+def test_a_built_in_keeps_its_name_and_every_other_plugin_has_a_name_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    both = {"full": Nothing, "left-out": Nothing}
+    both = {"full": Every, "every-K": Every}
     catalog = discover(
         [
             *entry_points(group="dise", name="strategies"),
@@ -338,11 +396,14 @@ def test_only_a_name_that_may_be_a_broken_plugins_cannot_be_looked_up(
         ]
     )
     assert catalog.scorer("dise")
-    assert catalog.selector("nothing+last-10")
-    with pytest.raises(PluginError, match="'strategies' and 'rival' both claim 'full'"):
-        catalog.selector("last-10+full")
-    for name in ("left-out", "elsewhere"):
-        with pytest.raises(UnknownNameError, match=f"'{name}'.* plugin 'gone' .*; .*'rival' both"):
+    assert "dise_strategies" in type(catalog.selector("full")).__module__
+    parts = catalog.selector("rival:full+sound:nothing+rival:every-3+every-2").model_dump()["parts"]
+    assert list(parts) == [{"inner": inner} for inner in ({"k": 1}, {}, {"k": 3}, {"k": 2})]
+    for name in ("left-out", "strategies:full", "sound:full", "rival:every-K"):
+        problem = (
+            "every-10" if name.endswith("-K") else r"a plugin with a problem.*'gone', 'rival'$"
+        )
+        with pytest.raises(InputError, match=problem):
             catalog.selector(name)
 
 
@@ -356,10 +417,11 @@ def test_a_broken_adapter_stops_no_model_that_others_claim(monkeypatch: pytest.M
         ]
     )
     assert catalog.adapter("countdown").is_built_in
-    for names in (("toy",), ("countdown", "toy")):
-        with pytest.raises(PluginError, match="plugins 'a' and 'b' both claim 'toy'"):
-            catalog.adapter(*names)
-    with pytest.raises(UnknownNameError, match=r"unknown model 'lost'.* plugin 'gone' cannot be"):
+    for name, plugin_name in (("toy", "a"), ("a:toy", "a"), ("b:toy", "b")):
+        assert catalog.adapter("countdown", name).plugin == plugin_name
+    with pytest.raises(
+        UnknownNameError, match=r"unknown model 'lost'.* with a problem.*: 'b', 'gone'"
+    ):
         catalog.adapter("lost")
 
 
@@ -383,7 +445,10 @@ def test_whoever_takes_a_built_in_name_is_at_fault_and_not_dise(
     )
     assert catalog.selectors["full"].is_built_in
     [problem] = catalog.problems
-    assert str(problem) == "plugins 'strategies' and 'a' both claim 'full' in dise_selectors()"
+    assert str(problem) == (
+        "plugin 'a' registers selector 'full', which another plugin has: write 'a:full' for its "
+        "own; its other names are as it says"
+    )
     twin = plugin(monkeypatch, "strategies", dise_selectors=selectors({"x": Nothing}))
     catalog = discover([twin, *ours])
     assert catalog.selectors["full"].is_built_in

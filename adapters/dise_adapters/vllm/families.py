@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dise_adapters.families.blocks import shown
 from dise_adapters.families.family import Family
 from dise_adapters.predictor import CheckpointPredictor
-from dise_core import Attention, Bidirectional, Causal, InputError
+from dise_core import Attention, Bidirectional, Causal, InputError, PluginError
 from dise_core.plugins.catalog import Catalog
 from dise_core.records import JsonFields
 
@@ -21,7 +21,11 @@ def predictors(catalog: Catalog) -> Iterator[type[CheckpointPredictor]]:
     """Yield the predictor classes of a catalog's families, those of plugins first."""
     entries = catalog.mask_predictors.values()
     for entry in sorted(entries, key=lambda entry: entry.is_built_in):
-        if issubclass(predictor := entry.load(), CheckpointPredictor):
+        try:
+            predictor = entry.load()
+        except PluginError:  # `dise plugins` names it
+            continue
+        if issubclass(predictor, CheckpointPredictor):
             yield predictor
 
 

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from dise_app.server.limits import Limits
 from dise_app.server.schemas.requests import MAX_ANSWERS, Completion
 from dise_app.server.service import Service
-from dise_app.settings import settings_of, settings_or_problem
+from dise_app.settings import loaded_or_problem, settings_of, settings_or_problem
 from dise_core import AsyncLLM, InputError, SamplingParams, Scorer, ScoringParams
 from dise_core.front.planner import Planner
 from dise_core.plugins.entry import Entry
@@ -39,7 +39,7 @@ def add_strategies(app: FastAPI, service: Service) -> None:
 def _strategy(
     kind: Kind[Strategy], name: str, entry: Entry[type[Strategy]], planner: Planner
 ) -> Record:
-    cls = entry.load()
+    cls, failure = loaded_or_problem(entry)
     settings, problem = settings_or_problem(cls)
     record: Record = {
         "kind": kind.title,
@@ -47,11 +47,11 @@ def _strategy(
         "name": name,
         "plugin": entry.plugin,
         "is_built_in": entry.is_built_in,
-        "about": inspect.getdoc(cls) or "",
+        "about": (inspect.getdoc(cls) or "") if failure is None else "",
         "settings": settings,
-        "problem": problem,
+        "problem": failure or problem,
     }
-    if issubclass(cls, Scorer):
+    if isinstance(cls, type) and issubclass(cls, Scorer):
         record["default_selector"] = cls.default_selector
         record["problem"] = problem or _refusal(planner, name, cls)
     return record

@@ -29,11 +29,14 @@ from dise_eval.datasets.own import dataset_of
 from dise_eval.experiments.experiments import Sampled
 from dise_eval.experiments.journal import Journal
 from dise_eval.experiments.run import run
-from dise_eval.experiments.scoring import Contenders
+from dise_eval.experiments.scoring import Contenders, names_in
 from dise_eval.graders import GRADERS, CountdownGrader, Mode
 from dise_eval.reports.page import write
 from dise_eval.reports.uncertainty import uncertainty
+from dise_strategies.scorers.dise import DiSE
+from dise_strategies.selectors.counted import LastK
 from tests.commands import Dise
+from tests.guests import with_guests
 from tests.jsonlines import records_of, written
 from tests.recorded import Recorded
 
@@ -210,7 +213,7 @@ def test_every_data_set_shows_a_row_that_it_reads(name: str) -> None:
             "https://github.com/dllm-reasoning/d1/",
         ),
         (f"{DRAWN} --score dize", "unknown scorer 'dize'"),
-        (f"{DRAWN} --score dise:full:k", "a scorer is written SCORER:SELECTOR:KEY=VALUE"),
+        (f"{DRAWN} --score dise:full:k", "unknown selector 'full:k'. Did you mean 'full'?"),
         (f"{DRAWN} --score dise --score dise", "a scorer is named twice"),
         (f"{DRAWN} --seed 1", "holds a run with model=None, and this run has model='countdown'"),
         ("likelihood --dataset countdown-short", "has no candidates"),
@@ -437,6 +440,16 @@ def test_a_contenders_selector_has_settings_too() -> None:
     assert contender.selector == catalog.selector("answer+last-K", settings)
     with pytest.raises(InputError, match=r"Did you mean 'pattern'\?"):
         Contenders.of(["dise:answer:selector.patern=1"], catalog)
+
+
+def test_a_contender_may_be_named_by_its_plugin() -> None:
+    catalog = with_guests(scorers={"own": DiSE}, selectors={"every-K": LastK, "full": LastK})
+    label = "guest:own:last-3+guest:every-4"
+    [member] = Contenders.of([label], catalog).members
+    assert len(member.selector.model_dump()["parts"]) == 2
+    assert names_in(f"{label}:k=a:b", catalog) == ("guest:own", "last-3+guest:every-4", "k=a:b")
+    assert names_in("guest:last-10", catalog) == ("guest", "last-10", "")
+    assert names_in("dise::k=3", catalog) == ("dise", "", "k=3")
 
 
 def test_an_experiment_runs_dreams_sampler(dise: Dise, tmp_path: Path) -> None:
