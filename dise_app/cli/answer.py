@@ -15,7 +15,9 @@ from dise_core.front.planner import Planner
 from dise_core.models.named import ModelName
 from dise_core.params.base import Params
 from dise_core.params.marks import Mark, marked
+from dise_core.params.objects import with_names
 from dise_core.plugins.discovery import installed_catalog
+from dise_core.plugins.kinds import SCORER, UNMASKING
 from dise_core.records import Fields, JsonFields
 
 
@@ -73,8 +75,7 @@ def refuse_judge(parts: Parts, params: Params) -> None:
     writes = isinstance(params, SamplingParams)
     # A calibration may choose the scorer.
     if not writes and (
-        config.calibration is not None
-        or catalog.scorer(params.scorer, params.scorer_settings).asks == "judge"
+        config.calibration is not None or catalog.required(SCORER, params).asks == "judge"
     ):
         return
     model = parts.models["model"] = ModelName.of(parts.models["model"])  # `opened` finds it too
@@ -169,8 +170,7 @@ def _advise(llm: LLM, params: Params) -> None:
 def _is_random(llm: LLM, params: Params) -> bool:
     if not isinstance(params, SamplingParams):
         return False
-    policy = llm.catalog.unmasking_policy(params.unmasking, params.unmasking_settings)
-    return params.is_drawn or policy.is_random
+    return params.is_drawn or llm.catalog.required(UNMASKING, params).is_random
 
 
 def is_shown_live(records: Sequence[JsonFields], as_json: bool) -> bool:
@@ -193,7 +193,7 @@ def settings_of(llm: LLM, parts: Parts, params: Params) -> dict[str, object]:
         **vars(parts).get("ending", {}),
         "calibration": None if calibration is None else calibration.digest,
         **engine,
-        **params.model_dump(mode="json"),
+        **with_names(params).model_dump(mode="json"),
     }
 
 

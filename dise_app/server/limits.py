@@ -12,6 +12,7 @@ from pydantic import Field, field_validator
 from dise_core import Budget, InputError, SamplingParams
 from dise_core.params.base import Name, Params, Settings
 from dise_core.params.marks import remaining
+from dise_core.params.objects import with_names
 from dise_core.records import Fields, Record
 
 MAX_SECONDS = 1e6
@@ -84,6 +85,7 @@ class Limits(Params):
 
     @property
     def budget(self) -> Budget:
+        """What one call may cost."""
         return Budget(self.max_passes, self.max_pass_tokens)
 
 
@@ -94,7 +96,7 @@ class Defaults:
         """Raises InputError for what no request may ask for, and for logprobs."""
         if "logprobs" in settings:
             raise InputError("there is no default for logprobs: each request sets it", "logprobs")
-        self.params = SamplingParams(**settings)
+        self.params = with_names(SamplingParams(**settings))
         self._settings: Record = self.params.model_dump(exclude_unset=True)
 
     def complete(self, fields: Fields, names: Collection[str]) -> Record:

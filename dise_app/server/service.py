@@ -16,6 +16,7 @@ from dise_core import AsyncLLM, InputError, SamplingParams, ScoringParams
 from dise_core.constraints.building import HOST
 from dise_core.front.resolving import Preparation
 from dise_core.params.base import Params
+from dise_core.params.objects import name_of
 from dise_core.records import Fields
 
 P = TypeVar("P", bound=Params)
@@ -53,6 +54,7 @@ class Service:
 
     @property
     def is_loaded(self) -> bool:
+        """Whether there is a model to answer with."""
         return self._llm is not None
 
     @property
@@ -80,6 +82,7 @@ class Service:
 
     @property
     def model(self) -> str:
+        """What answers call the model."""
         return self.names[0]
 
     def check_model(self, name: str | None) -> None:
@@ -93,6 +96,7 @@ class Service:
             )
 
     def check_chat(self) -> None:
+        """Raise ServerError 400 for a model without a chat template."""
         if not self.llm.predictor.tokenizer.has_chat_template:
             raise ServerError(
                 400,
@@ -117,7 +121,7 @@ class Service:
                 "max_tokens",
             )
         controller = self.llm.catalog.length_controller(
-            params.length or "fixed", params.length_settings
+            name_of(params.length or "fixed"), params.length_settings
         )
         length = controller.longest(params.max_tokens)
         num_tokens = params.n * (body.num_prompts * length + body.num_echoed)
@@ -135,6 +139,7 @@ class Service:
         return prepared
 
     def scoring(self, body: ScoringRequest) -> ScoringParams:
+        """Return the checked parameters of a score. Raises as `sampling` does."""
         self.check_model(body.model)
         settings = self.defaults.complete(body.settings, ScoringParams.model_fields)
         params = ScoringParams.model_validate(settings)

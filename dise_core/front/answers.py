@@ -13,6 +13,7 @@ from dise_core.front.resolving import Resolved, ResolvedWriting
 from dise_core.history import Writing
 from dise_core.models.pieces import pieces
 from dise_core.models.predictor import MaskPredictor
+from dise_core.params.objects import name_of
 from dise_core.plans.cost import Cost
 from dise_core.scoring.explaining import explain
 from dise_core.scoring.explanation import Explanation
@@ -59,8 +60,8 @@ class AnswerMaker:
             token_ids=tuple(sequence.response.tolist()),
             finish_reason=None,
             score=generation.evaluation.score,
-            scorer=request.params.scorer,
-            selector=request.params.selector or "",
+            scorer=name_of(request.params.scorer),
+            selector=name_of(request.params.selector or ""),
             tokens=self._tokens(generation, None if request.params.logprobs is None else writing),
             index=index,
             trace=generation.trace,
@@ -133,8 +134,8 @@ class WrittenAnswers(AnswerMaker):
             output,
             text=text[: min(stops, default=len(text))],
             finish_reason="stop" if stops else self._finish_reason(generation),
-            length_controller=params.length,
-            reviser=params.reviser,
+            length_controller=name_of(params.length),
+            reviser=None if params.reviser is None else name_of(params.reviser),
             revisions=tuple(map(self._revision, generation.revisions)),
             fields=self._fields(generation.sequence, output),
         )

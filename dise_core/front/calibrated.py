@@ -214,7 +214,7 @@ def settings_of_answers(
         strategy = catalog.chosen(kind, params)
         fields = {} if strategy is None else strategy.model_dump(mode="json")
         settings[f"{kind.option}_settings"] = fields
-    policy = catalog.unmasking_policy(params.unmasking, params.unmasking_settings)
+    policy = catalog.required(UNMASKING, params)
     settings["tokens_per_step"] = policy.rate_of(params)
     if params.cache not in ("prefix", "dual"):
         settings["cache"] = "exact"  # as any other that changes no answer

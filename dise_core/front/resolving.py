@@ -17,10 +17,11 @@ from dise_core.models.inputs import params_of
 from dise_core.models.predictor import MaskPredictor
 from dise_core.models.prompts import GivenPrompt, Prompt, Prompts
 from dise_core.noise import Noise, drawn_seed
+from dise_core.params.objects import name_of
 from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plans.readouts import Confidence
 from dise_core.plugins.catalog import Catalog
-from dise_core.plugins.kinds import CONSTRAINT, REVISER
+from dise_core.plugins.kinds import CONSTRAINT, LENGTH, REVISER, SCORER, SELECTOR, UNMASKING
 from dise_core.scoring.calibration import Calibration
 from dise_core.scoring.scorer import Scorer
 from dise_core.scoring.sequence_scorer import SequenceScorer
@@ -110,8 +111,7 @@ class Preparation:
 
     @cached_property
     def policy(self) -> UnmaskingPolicy:
-        name, settings = self.params.unmasking, self.params.unmasking_settings
-        policy = self.resolver.catalog.unmasking_policy(name, settings)
+        policy = self.resolver.catalog.required(UNMASKING, self.params)
         num_samples = self.params.num_samples
         if num_samples > 1 and not self.params.is_drawn and not policy.is_random:
             raise InputError(
@@ -180,7 +180,7 @@ class Resolver:
         """
         params = prepared.params
         self.prompts.check_room(prompt, params.max_tokens)
-        controller = self.catalog.length_controller(params.length or "", params.length_settings)
+        controller = self.catalog.required(LENGTH, params)
         writer = Writer(controller, self.catalog.chosen(REVISER, params))
         policy, constraint = prepared.policy, prepared.constraint
         scorer, params = self._scorer(prompt, params)
@@ -254,16 +254,17 @@ class Resolver:
 
     def _scorer(self, prompt: GivenPrompt, params: P) -> tuple[SequenceScorer, P]:
         """Return the scorer that params name, and the params with its selector."""
-        scorer = self.catalog.scorer(params.scorer, params.scorer_settings)
-        self.check_scorer(params.scorer, scorer)
-        name = params.selector or scorer.default_selector
-        selector = self.catalog.selector(name, params.selector_settings)
+        scorer = self.catalog.required(SCORER, params)
+        self.check_scorer(scorer_name := name_of(params.scorer), scorer)
+        name = name_of(params.selector or scorer.default_selector)
+        selector = self.catalog.chosen(SELECTOR, params)
+        selector = selector or self.catalog.selector(name, params.selector_settings)
         # The report costs a pass that what is known from the writing does not.
         is_reported = not scorer.needs_writing or "logprobs" in params.model_fields_set
         top_logprobs = params.logprobs if is_reported else None
         translation = self.prompts.translation(prompt)
-        bound = SequenceScorer(scorer, selector, top_logprobs, translation, params.scorer)
-        return bound, params.model_copy(update={"selector": name})
+        bound = SequenceScorer(scorer, selector, top_logprobs, translation, scorer_name)
+        return bound, params.model_copy(update={"scorer": scorer_name, "selector": name})
 
 
 def _has_end(sequence: TokenSequence) -> bool:

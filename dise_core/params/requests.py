@@ -17,6 +17,13 @@ from dise_core.params.base import (
     TokenIds,
 )
 from dise_core.params.marks import Opposite, Replaces
+from dise_core.params.objects import (
+    LengthLike,
+    ReviserLike,
+    ScorerLike,
+    SelectorLike,
+    UnmaskingLike,
+)
 
 CacheKind = Literal["exact", "none", "prefix", "dual"]
 """What denoising caches: what changes no answer, which is the finished blocks of a
@@ -26,13 +33,15 @@ Source of the last two: Fast-dLLM.
 
 
 class Scoring(Params):
-    """What a text is scored by."""
+    """What a text is scored by. A strategy is given by its name or, in Python, as an
+    object, which is used as it is.
+    """
 
-    scorer: Annotated[Name, Replaces(("selector", "selector_settings"))] = "dise"
+    scorer: Annotated[ScorerLike, Replaces(("selector", "selector_settings"))] = "dise"
     """How an answer is scored: `dise` if the model was trained on finished texts; on
     masks alone, `written` for answers and `interleaved` for given texts; `mc` for
     likelihoods; `ar-perplexity` by a judge. `dise plugins` lists those for research."""
-    selector: Name | None = None
+    selector: SelectorLike | None = None
     """Over which positions: last-10, response-text for the whole answer, or others, for
     example prompt-last-2+response-first-5; None is the scorer's own choice."""
     scorer_settings: Settings = Field(default_factory=dict)
@@ -57,7 +66,8 @@ class ScoringParams(Scoring):
     @classmethod
     def of(cls, params: Scoring) -> Self:
         """Return the fields of scoring that were set in `params`."""
-        return cls(**params.model_dump(include=set(cls.model_fields), exclude_unset=True))
+        names = params.model_fields_set & cls.model_fields.keys()
+        return cls(**{name: getattr(params, name) for name in names})
 
 
 class Ending(Params):
@@ -83,18 +93,18 @@ class Denoising(Scoring):
     instead of in tokens."""
     top_k: int = Field(default=0, ge=0, lt=2**31)
     """Draw only from this many of the likeliest tokens; 0 means all."""
-    unmasking: Name = Field(
+    unmasking: UnmaskingLike = Field(
         default="low-confidence", validation_alias=AliasChoices("unmasking", "remasking")
     )
     """Which masks are filled first; see `dise plugins`."""
     unmasking_settings: Settings = Field(default_factory=dict)
     """A setting of the unmasking policy."""
-    length: Name | None = None
+    length: LengthLike | None = None
     """How the length is chosen; see `dise plugins`. Without it until-end for a
     block-causal model and fixed for any other."""
     length_settings: Settings = Field(default_factory=dict)
     """A setting of the length controller."""
-    reviser: Name | None = None
+    reviser: ReviserLike | None = None
     """What rewrites the tokens of a finished answer that the model doubts; see `dise
     plugins`. Without it the answer stays as it was written."""
     reviser_settings: Settings = Field(default_factory=dict)

@@ -14,6 +14,7 @@ from dise_core import LLM, Plan, SamplingParams, ScoringParams, gather
 from dise_core.errors import InputError, TooLongError
 from dise_core.front.model_limits import fitted
 from dise_core.front.outputs import CompletionOutput
+from dise_core.params.objects import with_names
 from dise_core.plans.outcome import Outcome
 from dise_eval.datasets.dataset import Problem
 from dise_eval.datasets.questions import ProblemSet
@@ -130,7 +131,7 @@ class Sampled(Experiment[SampledRecord]):
     @property
     def settings(self) -> dict[str, object]:
         return {
-            "params": self.params.model_dump(mode="json"),
+            "params": with_names(self.params).model_dump(mode="json"),
             "scorers": list(self.contenders.labels),
         }
 

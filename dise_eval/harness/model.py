@@ -16,9 +16,11 @@ from dise_core import LLM, SamplingParams, ScoringParams
 from dise_core.arrays import Ids
 from dise_core.errors import InputError, TooLongError
 from dise_core.noise import drawn_seed
+from dise_core.params.objects import name_of
 from dise_core.plans.plan import Plan, gather
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.discovery import installed_catalog
+from dise_core.plugins.kinds import SCORER
 from dise_core.scoring.scorer import Scorer
 from dise_eval.harness.greedy import is_continued_greedily, is_denoised_greedily
 
@@ -82,7 +84,7 @@ class DiseLM(LM):  # type: ignore[misc]
         self._seed = sampling.seed
         catalog = installed_catalog()
         self._scoring = _guided(sampling, catalog)
-        self._scorer = catalog.scorer(self._scoring.scorer, self._scoring.scorer_settings)
+        self._scorer = catalog.required(SCORER, self._scoring)
         self._cfg_scale = sampling.cfg_scale
         self._is_check_greedy = is_check_greedy
         self._has_warned = False
@@ -294,7 +296,7 @@ def _takes_guidance(scorer: type[Scorer]) -> bool:
 def _guided(sampling: SamplingParams, catalog: Catalog) -> ScoringParams:
     """Return the params of likelihoods, guided as generation if the scorer can be."""
     settings = dict(sampling.scorer_settings)
-    entry = catalog.scorers.get(sampling.scorer)
-    if sampling.cfg_scale and entry is not None and _takes_guidance(entry.load()):
+    entry = catalog.entry(SCORER, name_of(sampling.scorer))
+    if sampling.cfg_scale and _takes_guidance(entry.load()):
         settings.setdefault("cfg_scale", sampling.cfg_scale)
     return ScoringParams.of(sampling).model_copy(update={"scorer_settings": settings})

@@ -10,6 +10,8 @@ from lm_polygraph.estimators.estimator import Estimator
 from dise_core import Floats, Plan, RequestOutput, Score, ScoringParams
 from dise_core.front.verbs import Job, results
 from dise_core.models.prompts import Prompt
+from dise_core.params.objects import name_of
+from dise_core.plugins.kinds import SCORER, SELECTOR
 from dise_core.records import Fields
 from dise_eval.experiments.scoring import OF_SELECTOR, Contender
 from dise_eval.polygraph.model import DiseModel
@@ -29,12 +31,11 @@ class DiseEstimator(Estimator):  # type: ignore[misc]
         super().__init__(["dise_answers"], "sequence")
         scoring = params or ScoringParams.of(model.params)
         catalog = model.llm.catalog
-        scorer = catalog.scorer(scoring.scorer, scoring.scorer_settings)
-        model.llm.planner.resolver.check_scorer(scoring.scorer, scorer)
+        scorer, label = catalog.required(SCORER, scoring), name_of(scoring.scorer)
+        model.llm.planner.resolver.check_scorer(label, scorer)
         name = scoring.selector or scorer.default_selector
         self._params = scoring.model_copy(update={"selector": name})
-        selector = catalog.selector(name, scoring.selector_settings)
-        self._contender = Contender(scoring.scorer, scorer, selector)
+        self._contender = Contender(label, scorer, catalog.required(SELECTOR, self._params))
         self._model = model
 
     def __str__(self) -> str:
@@ -42,7 +43,8 @@ class DiseEstimator(Estimator):  # type: ignore[misc]
         settings = {f"{OF_SELECTOR}{name}": value for name, value in of_selector.items()}
         settings |= self._params.scorer_settings
         pairs = ",".join(f"{name}={value}" for name, value in sorted(settings.items()))
-        return ":".join(filter(None, [self._params.scorer, self._params.selector, pairs]))
+        names = map(name_of, (self._params.scorer, self._params.selector))
+        return ":".join(filter(None, [*names, pairs]))
 
     def __call__(self, stats: Fields) -> Floats:
         """Return the answers' uncertainty, float64 [answers], in nats."""

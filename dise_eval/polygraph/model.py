@@ -85,7 +85,8 @@ class DiseModel(BlackboxModel):  # type: ignore[misc]
 
 def change(params: SamplingParams, **fields: object) -> SamplingParams:
     """Return changed params. Raises InputError if the fields do not fit."""
-    return SamplingParams(**{**params.model_dump(exclude_unset=True), **fields})
+    settings = {name: getattr(params, name) for name in params.model_fields_set}
+    return SamplingParams(**{**settings, **fields})
 
 
 def ask_several(params: SamplingParams, count: int, **fields: object) -> SamplingParams:
