@@ -1,1 +1,35 @@
-"""The programs that users run: the command and the server."""
+"""The programs that users run: the command and the server.
+
+The names exported here are public, for authors of verbs, routes and ways to answer files;
+docs/reference lists them.
+"""
+
+from typing import TYPE_CHECKING
+
+from dise_core.lazy import lazily
+
+if TYPE_CHECKING:
+    from dise_app.cli.options import SCORED, SHARED, FieldOptions, Own, Parts, option, verb
+    from dise_app.files.runner import FileRunner, Work
+    from dise_app.server.app import create_app
+    from dise_app.server.limits import Limits
+    from dise_app.server.schemas.bodies import Body
+    from dise_app.server.service import Service
+    from dise_app.terminal.render import show_answer, show_legend
+
+HOMES = {
+    "dise_app.cli.options": "SCORED SHARED FieldOptions Own Parts option verb",
+    "dise_app.files.runner": "FileRunner Work",
+    "dise_app.server.app": "create_app",
+    "dise_app.server.limits": "Limits",
+    "dise_app.server.schemas.bodies": "Body",
+    "dise_app.server.service": "Service",
+    "dise_app.terminal.render": "show_answer show_legend",
+}
+
+__getattr__ = lazily(__name__, HOMES)
+
+__all__ = [
+    "SCORED", "SHARED", "Body", "FieldOptions", "FileRunner", "Limits", "Own", "Parts", "Service",
+    "Work", "create_app", "option", "show_answer", "show_legend", "verb",
+]  # fmt: skip

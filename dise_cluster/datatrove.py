@@ -15,6 +15,8 @@ from dise_cluster.workers import DiseScorer
 from dise_core import Calibration, InputError, ScoringParams
 from dise_core.front.llm import EngineOptions
 
+__all__ = ["DiseFilter", "DiseStep"]
+
 GROUP = 512
 """Documents that are scored together."""
 

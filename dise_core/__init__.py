@@ -5,18 +5,20 @@ them. Those for users are in users.py; the others are for authors of plugins and
 frameworks.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from dise_core import users
 from dise_core.arrays import Floats, Ids, LogProbs, Mask
 from dise_core.constraints.constraint import Constraint
+from dise_core.lazy import lazily
 from dise_core.models.attention import Attention, Bidirectional, BlockCausal, Causal
 from dise_core.models.backend import Backend, Reader
+from dise_core.models.completion import completed
 from dise_core.models.info import ModelInfo
 from dise_core.models.predictor import CacheRoom, MaskPredictor
 from dise_core.models.tokenizer import Tokenizer
 from dise_core.noise import Noise
+from dise_core.params.base import Params
 from dise_core.plans.cost import count_nfe
 from dise_core.plans.plan import Plan, drive, gather
 from dise_core.plans.reading import CacheHint, CacheSlot, Canvas, Guidance, Read, Reading
@@ -28,7 +30,10 @@ from dise_core.plans.readouts import (
     TokenLogProbs,
     TopLogProbs,
 )
-from dise_core.plugins.hookspecs import hookimpl
+from dise_core.plugins.catalog import catalog_of
+from dise_core.plugins.discovery import installed_catalog
+from dise_core.plugins.entry import Entry
+from dise_core.plugins.hookspecs import INTERFACE_VERSION, hookimpl
 from dise_core.scoring.score import Bounds, Evaluation, TokenReport
 from dise_core.scoring.scorer import Scorer, Selector
 from dise_core.scoring.sequence_scorer import SequenceScorer, regenerate
@@ -46,29 +51,22 @@ if TYPE_CHECKING:
     from dise_core.front.async_llm import AsyncLLM
     from dise_core.front.llm import LLM
 
-LATER = {"AsyncLLM": "dise_core.front.async_llm", "LLM": "dise_core.front.llm"}
+HOMES = {"dise_core.front.async_llm": "AsyncLLM", "dise_core.front.llm": "LLM"}
 """Where the doors are: who wants a strategy's names does not import what runs it."""
 
 configure_threads()
 
-
-def __getattr__(name: str) -> object:
-    """Return a door, which is imported when it is first asked for."""
-    if name not in LATER:
-        raise AttributeError(f"module 'dise_core' has no attribute {name!r}")
-    door: object = getattr(import_module(LATER[name]), name)
-    globals()[name] = door
-    return door
-
+__getattr__ = lazily(__name__, HOMES)
 
 __all__ = [
-    "AsyncLLM", "LLM", "Attention", "Backend", "Bidirectional", "BlockCausal", "Bounds",
-    "CacheHint", "CacheRoom", "CacheSlot", "Candidates", "Canvas", "Causal", "Confidence",
-    "Constraint", "Denoiser", "Distribution", "Drafts", "Evaluation", "Floats", "Generation",
-    "Guidance", "Ids", "LengthController", "LogProbs", "Mask", "MaskPredictor", "ModelInfo",
-    "Noise", "Plan", "Read", "Reader", "Reading", "Readout", "RevisedToken", "Reviser",
-    "Revision", "Scorer", "Selector", "SequenceScorer", "SpecialTokens", "TokenLogProbs",
-    "TokenReport", "TokenSequence", "Tokenizer", "TopLogProbs", "UnmaskingPolicy",
-    "UnmaskingStep", "count_nfe", "drive", "gather", "hookimpl", "regenerate", "rewritten",
+    "INTERFACE_VERSION", "AsyncLLM", "LLM", "Attention", "Backend", "Bidirectional", "BlockCausal",
+    "Bounds", "CacheHint", "CacheRoom", "CacheSlot", "Candidates", "Canvas", "Causal", "Confidence",
+    "Constraint", "Denoiser", "Distribution", "Drafts", "Entry", "Evaluation", "Floats",
+    "Generation", "Guidance", "Ids", "LengthController", "LogProbs", "Mask", "MaskPredictor",
+    "ModelInfo", "Noise", "Params", "Plan", "Read", "Reader", "Reading", "Readout", "RevisedToken",
+    "Reviser", "Revision", "Scorer", "Selector", "SequenceScorer", "SpecialTokens", "TokenLogProbs",
+    "TokenReport", "TokenSequence", "Tokenizer", "TopLogProbs", "UnmaskingPolicy", "UnmaskingStep",
+    "catalog_of", "completed", "count_nfe", "drive", "gather", "hookimpl", "installed_catalog",
+    "regenerate", "rewritten",
 ]  # fmt: skip
 __all__ += users.__all__

@@ -1,1 +1,28 @@
-"""The laboratory: experiments, data sets, graders, reports and calibrations."""
+"""The laboratory: experiments, data sets, graders, reports and calibrations.
+
+The names exported here are public, for authors of data sets; docs/reference lists them.
+"""
+
+from typing import TYPE_CHECKING
+
+from dise_core.lazy import lazily
+
+if TYPE_CHECKING:
+    from dise_eval.datasets.dataset import Dataset, Hub, Problem, UnsuitableRowError
+    from dise_eval.datasets.questions import ProblemSet, load
+    from dise_eval.graders import CountdownGrader, Grader, Verdict
+    from dise_eval.statistics.metrics import prr
+
+HOMES = {
+    "dise_eval.datasets.dataset": "Dataset Hub Problem UnsuitableRowError",
+    "dise_eval.datasets.questions": "ProblemSet load",
+    "dise_eval.graders": "CountdownGrader Grader Verdict",
+    "dise_eval.statistics.metrics": "prr",
+}
+
+__getattr__ = lazily(__name__, HOMES)
+
+__all__ = [
+    "CountdownGrader", "Dataset", "Grader", "Hub", "Problem", "ProblemSet", "UnsuitableRowError",
+    "Verdict", "load", "prr",
+]  # fmt: skip

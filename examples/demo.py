@@ -12,7 +12,7 @@ from random import Random
 from embedded_models.countdown.problems import Problem, held_out_problems, is_correct
 from rich.console import Console
 
-from dise_app.terminal.render import show_answer, show_legend
+from dise_app import show_answer, show_legend
 from dise_core import LLM, RequestOutput, SamplingParams
 
 NUM_PROBLEMS, NUM_SURE, NUM_UNSURE = 40, 3, 7

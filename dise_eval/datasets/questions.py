@@ -39,9 +39,11 @@ class ProblemSet:
     chat: bool | None = None
 
     def grader(self, mode: Mode) -> str:
+        """Return the version of what grades the answers."""
         return self.dataset.grading(self.items[0], mode).version
 
     def graded(self, problem: Problem, text: str, mode: Mode) -> VerdictRecord:
+        """Return the verdict on an answer, as JSON."""
         verdict = self.dataset.grading(problem, mode).grade(text)
         return cast("VerdictRecord", asdict(verdict))
 

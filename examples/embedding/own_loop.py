@@ -15,9 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dise_core import Read, Reading, TokenLogProbs, TokenSequence, drive
-from dise_strategies.scorers.dise import DiSE
-from dise_strategies.selectors.whole import Response
+from dise_core import Read, Reading, TokenLogProbs, TokenSequence, drive, installed_catalog
 
 
 def reads_of(model: Any) -> Callable[[Sequence[Read]], list[Reading]]:
@@ -42,7 +40,9 @@ def reads_of(model: Any) -> Callable[[Sequence[Read]], list[Reading]]:
 def confidence(model: Any, prompt: Sequence[int], response: Sequence[int]) -> float:
     """Return DiSE of the response, in nats, from a loop that is not ours."""
     sequence = TokenSequence(np.array([*prompt, *response]), len(prompt))
-    return drive(DiSE().score(sequence, Response()), reads_of(model)).value
+    catalog = installed_catalog()
+    plan = catalog.scorer("dise").score(sequence, catalog.selector("response"))
+    return drive(plan, reads_of(model)).value
 
 
 def main() -> None:

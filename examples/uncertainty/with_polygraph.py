@@ -17,9 +17,8 @@ from lm_polygraph.ue_metrics import PredictionRejectionArea
 from lm_polygraph.utils.builder_enviroment_stat_calculator import BuilderEnvironmentStatCalculator
 
 from dise_core import LLM, SamplingParams, ScoringParams
-from dise_eval.datasets.questions import load
+from dise_eval import load, prr
 from dise_eval.polygraph import DiseEstimator, DiseModel, Graded, calculators
-from dise_eval.statistics.metrics import prr
 
 
 def manager(num_questions: int = 256, data: Path | None = None) -> UEManager:

@@ -21,10 +21,12 @@ import numpy as np
 import pytest
 
 import dise_adapters
+import dise_app
 import dise_cluster.workers
 import dise_core
 import dise_core.testing
 import dise_decide
+import dise_eval
 from dise_app.terminal.render import legend
 from dise_core import TokenSequence
 from dise_core.testing import ToyPredictor
@@ -33,7 +35,15 @@ from dise_strategies.selectors.whole import Response
 from tests.commands import Dise
 from tests.pages import BLOCK, ROOT, lines_of, python_of, shown_of, titled
 
-DOCUMENTED = (dise_core, dise_decide, dise_adapters, dise_core.testing, dise_cluster.workers)
+DOCUMENTED = (
+    dise_core,
+    dise_decide,
+    dise_adapters,
+    dise_core.testing,
+    dise_cluster.workers,
+    dise_app,
+    dise_eval,
+)
 PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),

@@ -10,8 +10,10 @@ import pytest
 
 import dise
 import dise_adapters
+import dise_app
 import dise_core
 import dise_core.testing
+import dise_eval
 from tests.typing import usage
 
 
@@ -28,6 +30,8 @@ def test_the_program_uses_every_public_name() -> None:
     assert used("core") <= set(dise_core.__all__)
     assert used("adapters") == set(dise_adapters.__all__)
     assert used("testing") == set(dise_core.testing.__all__)
+    assert used("app") == set(dise_app.__all__)
+    assert used("lab") == set(dise_eval.__all__)
 
 
 def test_coroutines_are_the_verbs_that_the_program_calls() -> None:

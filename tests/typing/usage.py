@@ -5,19 +5,24 @@ it, without a plugin, as they see an installed library.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 from pydantic import Field
+from rich.console import Console
 
 import dise
 import dise_adapters as adapters
+import dise_app as app
 import dise_core as core
+import dise_eval as lab
 from dise_cluster.workers import DiseGenerator, DiseScorer, dise_processor
 from dise_core import testing
+
+P = TypeVar("P", bound=core.Params)
 
 PROBLEM = "83,18,75 -> 10"
 PARAMS = dise.SamplingParams(
@@ -336,7 +341,7 @@ async def serve() -> None:
         outcome: dise.Outcome[dise.RequestOutput]
         async for outcome in llm.run(llm.planner.generate(each, PARAMS) for each in (PROBLEM,)):
             show(outcome.unwrap())
-        print(ranked.outputs[0].index)
+        print(ranked.outputs[0].index, app.create_app(llm, app.Limits()).title)
 
 
 def fail(llm: dise.LLM) -> None:
@@ -427,6 +432,95 @@ def calibrated(path: Path, catalog: dise.Catalog) -> dise.LLM:
     return dise.LLM("countdown", calibration=calibration, catalog=catalog, dtype="float32")
 
 
+class Counting(core.Params):
+    """What the operator of a server sets of a plugin's routes."""
+
+    weight: int = Field(default=1, ge=1)
+
+
+class Text(app.Body):
+    """What a client sends."""
+
+    text: str
+
+
+def add_count(routes: list[str], service: app.Service) -> None:
+    routes.append(f"{service.options(Counting).weight}, {service.limits}, {Text(text='1')}")
+
+
+class Nowhere(app.FileRunner):
+    """Answers no file."""
+
+    def takes(self, files: Mapping[str, object]) -> bool:
+        return False
+
+    def run(self, work: app.Work[P]) -> None:
+        print(work.command)
+
+
+@app.verb(
+    shared=app.SHARED,
+    **app.SCORED,
+    counted=app.FieldOptions(Counting),
+    more=app.Own(twice=app.option(bool, "Count twice.", False)),
+)
+def count(text: str, *, parts: app.Parts) -> None:
+    """Count the characters of a text."""
+    print(len(text) * (1 + parts.more["twice"]) * parts.counted.get("weight", 1))
+
+
+class EvenNumber(lab.Grader):
+    """Whether a number is even."""
+
+    version = "even-1"
+
+    def __init__(self, truth: object, mode: str) -> None:
+        self.truth = truth
+
+    def grade(self, response: str) -> lab.Verdict:
+        return lab.Verdict(response[-1:] in "02468", response, "its last digit")
+
+
+def prompt_of(row: Mapping[str, object]) -> str:
+    if row["text"] is None:
+        raise lab.UnsuitableRowError("it has no text")
+    return str(row["text"])
+
+
+EVENS = lab.Dataset(
+    name="evens", prompt=prompt_of, answer="answer", grader=EvenNumber, hub=lab.Hub("us/evens")
+)
+
+
+@core.hookimpl
+def dise_datasets() -> dict[str, lab.Dataset]:
+    return {"evens": EVENS}
+
+
+def extend(llm: dise.LLM) -> None:
+    """Use what verbs, data sets and routes are made of, and strategies without a package."""
+    problem: lab.Problem = EVENS.problem({"text": "1+1", "answer": 2}, 0)
+    questions: lab.ProblemSet = lab.load("countdown-short", limit=2)
+    graders: list[lab.Grader] = [
+        EVENS.grading(problem, "robust"),
+        lab.CountdownGrader([1, 1], 2, "robust"),
+    ]
+    print([grader.grade("2").is_correct for grader in graders], len(questions.items))
+    print(lab.prr(np.array([0.1, 0.9]), np.array([False, True])), count.__doc__, Nowhere())
+    params = dise.ScoringParams(scorer=Surest(), selector=EverySecond(step=3))
+    [answer] = llm.score("", "18+75=93", params, chat=False)
+    console = Console()
+    app.show_answer(console, answer)
+    app.show_legend(console, [answer])
+    installed: dise.Catalog = core.installed_catalog()
+    entry: core.Entry[type[core.Scorer]] = installed.scorers["dise"]
+    print(entry.load(), core.INTERFACE_VERSION, core.catalog_of)
+    with dise.LLM(testing.ToyPredictor(), plugins=[Surest, EverySecond]) as toy:
+        show(toy.score("a", "bc", dise.ScoringParams(scorer="Surest"), chat=False)[0])
+    read = core.Read(np.arange(3), np.arange(1), core.TopLogProbs(1))
+    print(core.completed(read, llm.predictor.info).is_complete)
+
+
 def main() -> None:
     """Run all that needs no other file."""
     print(dise.__version__)
@@ -435,6 +529,7 @@ def main() -> None:
         generate(llm)
         score(llm)
         decide(llm)
+        extend(llm)
         fail(llm)
         print(llm, sorted(llm.catalog.scorers))
     print(corpus())

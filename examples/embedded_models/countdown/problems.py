@@ -12,7 +12,7 @@ from itertools import islice, permutations, product
 from pathlib import Path
 from random import Random
 
-from dise_eval.graders import CountdownGrader
+from dise_eval import CountdownGrader
 
 LARGEST = 400
 """The largest number in a solution."""

@@ -9,7 +9,7 @@ from random import Random
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from dise_adapters.embedded import WordProblemsPredictor
+import dise_adapters
 
 from ..chat import SPECIAL, save
 from .problems import draw_problem
@@ -27,7 +27,8 @@ NUMBERS = " ".join(map(str, range(201)))
 @cache
 def build() -> Tokenizer:
     """Return the shipped model's tokenizer, as `train` made it of problems of larger numbers."""
-    return Tokenizer.from_file(str(WordProblemsPredictor.folder() / "tokenizer.json"))
+    folder = Path(dise_adapters.__file__).parent / "embedded" / "word_problems"
+    return Tokenizer.from_file(str(folder / "tokenizer.json"))
 
 
 def train(num_texts: int = NUM_TEXTS) -> Tokenizer:

@@ -1,0 +1,75 @@
+"""What examples and pages import of DiSE is public: what a third party needs is exported."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.pages import ROOT, python_of
+
+EVERYWHERE = (
+    "dise", "dise_core", "dise_core.testing", "dise_adapters", "dise_app", "dise_decide",
+    "dise_eval", "dise_cluster.workers",
+)  # fmt: skip
+
+OPTIONAL = ("dise_eval.polygraph", "dise_cluster.datatrove")
+"""Public modules that need a package which may be missing: their names are read from the source."""
+
+
+def names_of(module: str) -> set[str]:
+    """Return the names that a public module exports; none for any other."""
+    if module in EVERYWHERE:
+        return set(import_module(module).__all__)
+    if module not in OPTIONAL:
+        return set()
+    spec = find_spec(module)
+    assert spec is not None
+    tree = ast.parse(Path(str(spec.origin)).read_text())
+    [value] = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
+    return set(ast.literal_eval(value))
+
+
+def imported(source: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the modules of ours that a source imports, each with a name, or None for itself."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from ((node.module, alias.name) for alias in node.names)
+
+
+def private(source: str) -> list[str]:
+    """Return the imports of names of ours that are not public."""
+    own = {find.partition(".")[0] for find in EVERYWHERE} | {"dise_strategies", "dise_cluster"}
+    return [
+        f"{module}.{name}"
+        for module, name in imported(source)
+        if module.partition(".")[0] in own
+        and not (module in (*EVERYWHERE, *OPTIONAL) if name is None else name in names_of(module))
+    ]
+
+
+PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+FILES = [*PAGES, *(ROOT / "examples").rglob("*.md"), *(ROOT / "examples").rglob("*.py")]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_examples_and_pages_import_public_names_alone(path: Path) -> None:
+    blocks = [path.read_text()] if path.suffix == ".py" else python_of(path)
+    assert [name for block in blocks for name in private(block)] == []
+
+
+def test_a_private_name_would_be_found() -> None:
+    assert private("from dise_core.scoring.score import Score\nimport dise_core.plugins") == [
+        "dise_core.scoring.score.Score", "dise_core.plugins.None"
+    ]  # fmt: skip
+    assert private("from dise_core import Score, Entry\nfrom os import path\nimport dise") == []
