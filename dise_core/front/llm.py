@@ -16,6 +16,7 @@ from dise_core.front.verbs import Job, Verbs, request
 from dise_core.models.predictor import MaskPredictor, Shown, unshown
 from dise_core.models.prompts import Prompt
 from dise_core.models.tokenizer import FunctionTool, Message
+from dise_core.params.base import Params
 from dise_core.params.engine import DeviceMap, Dtype, EngineConfig, Quantization
 from dise_core.params.requests import SamplingParams
 from dise_core.plans.outcome import Outcome
@@ -53,6 +54,8 @@ class EngineOptions(TypedDict, total=False):
     max_cache_tokens: int | None
     prefix_cache_tokens: int | None
     calibration: str | PathLike[str] | Calibration | None
+    engine_options: Params
+    """An object of an engine's `options`: its own, for type checkers, which know no other."""
 
 
 class LLM(Verbs):
@@ -97,6 +100,7 @@ class LLM(Verbs):
         calibration = Calibration.of(named_calibration)
         file = fspath(named_calibration) if isinstance(named_calibration, str | PathLike) else None
         fields: Record = {**options, "calibration": file}
+        fields |= dict(fields.pop("engine_options", ()))
         self.config = EngineConfig(**fields)
         self.catalog = catalog or installed_catalog()
         if plugins:

@@ -95,7 +95,7 @@ def names_in(text: str, catalog: Catalog) -> tuple[str, str, str]:
     """Return the scorer, the selector, "" for none, and the settings of a specification.
     Either name may be PLUGIN:NAME.
     """
-    parts = re.split(r":(?=[\w.-]+=)", text, maxsplit=1)
+    parts = re.split(r":(?=[\w.-]+=|$)", text, maxsplit=1)
     name, _, selector = parts[0].partition(":")
     first, _, others = selector.partition(":")
     if catalog.has(SCORER, f"{name}:{first}"):

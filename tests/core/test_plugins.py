@@ -20,7 +20,7 @@ import pytest
 from pydantic import Field, create_model
 
 import dise_core
-from dise_core import EngineConfig, Read, Selector, TokenSequence, TopLogProbs, hookimpl
+from dise_core import LLM, EngineConfig, Read, Selector, TokenSequence, TopLogProbs, hookimpl
 from dise_core.arrays import Mask
 from dise_core.errors import InputError, PluginError, UnknownNameError
 from dise_core.models.backend import Backend, Reader
@@ -140,6 +140,14 @@ def test_an_engine_checks_options_of_its_own(
     catalog.check_engine(EngineConfig(engine="abacus", **{"num_threads": 1}))
     with pytest.raises(InputError, match=re.escape(problem)):
         catalog.check_engine(EngineConfig(**{"engine": "abacus"} | options))
+
+
+def test_an_engines_own_options_may_be_given_as_its_object() -> None:
+    given = {"plugins": [Abacus, Threaded], "engine_options": Threads(num_threads=2)}
+    llm = LLM(ToyPredictor(), engine="Threaded", **given)
+    assert llm.config.own == {"num_threads": 2}
+    with pytest.raises(InputError, match="num_threads needs engine='Threaded'"):
+        LLM(ToyPredictor(), engine="Abacus", **given)
 
 
 @pytest.mark.parametrize(

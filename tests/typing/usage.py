@@ -164,8 +164,16 @@ class Digits(core.MaskPredictor):
         return logits
 
 
+class Counting(core.Params):
+    """Options of an engine, or of a plugin's routes."""
+
+    weight: int = Field(default=1, ge=1)
+
+
 class MemoryBackend(core.Backend[adapters.Checkpoint]):
     """Opens checkpoints without reading them."""
+
+    options = Counting
 
     @classmethod
     def open(cls, checkpoint: adapters.Checkpoint, config: dise.EngineConfig) -> core.Reader:
@@ -432,12 +440,6 @@ def calibrated(path: Path, catalog: dise.Catalog) -> dise.LLM:
     return dise.LLM("countdown", calibration=calibration, catalog=catalog, dtype="float32")
 
 
-class Counting(core.Params):
-    """What the operator of a server sets of a plugin's routes."""
-
-    weight: int = Field(default=1, ge=1)
-
-
 class Text(app.Body):
     """What a client sends."""
 
@@ -515,7 +517,11 @@ def extend(llm: dise.LLM) -> None:
     installed: dise.Catalog = core.installed_catalog()
     entry: core.Entry[type[core.Scorer]] = installed.scorers["dise"]
     print(entry.load(), core.INTERFACE_VERSION, core.catalog_of)
-    with dise.LLM(testing.ToyPredictor(), plugins=[Surest, EverySecond]) as toy:
+    plugins, options = [Surest, EverySecond, MemoryBackend], Counting(weight=2)
+    engine = "MemoryBackend"
+    with dise.LLM(
+        testing.ToyPredictor(), plugins=plugins, engine=engine, engine_options=options
+    ) as toy:
         show(toy.score("a", "bc", dise.ScoringParams(scorer="Surest"), chat=False)[0])
     read = core.Read(np.arange(3), np.arange(1), core.TopLogProbs(1))
     print(core.completed(read, llm.predictor.info).is_complete)
