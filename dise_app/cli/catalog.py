@@ -4,6 +4,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
@@ -47,7 +48,8 @@ def plugins(
                 continue
             about = _about(value)
             row = {"kind": listed.title, "name": name, "plugin": entry.plugin}
-            row |= {"distribution": entry.distribution, "version": entry.version}
+            home = entry.distribution
+            row |= {"distribution": home, "version": home and version(home)}
             row["suits"] = _suits(value)
             if kind is None:
                 rows.append({**row, "about": sentence(about)})

@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pkgutil import resolve_name
 from threading import RLock
 from typing import Any, Generic, TypeVar, cast
@@ -44,14 +43,6 @@ class Entry(Generic[V]):
     def is_built_in(self) -> bool:
         """Whether it is no third party's."""
         return self.distribution == OWN_DISTRIBUTION
-
-    @property
-    def version(self) -> str | None:
-        """The installed version of its distribution, if it has one."""
-        try:
-            return None if self.distribution is None else version(self.distribution)
-        except PackageNotFoundError:
-            return None
 
     def load(self) -> V:
         """Return the value, imported if it is a "module:name". Raises PluginError if that

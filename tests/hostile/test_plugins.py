@@ -197,18 +197,20 @@ def answering(kind: str, answer: Any) -> tuple[LLM, SamplingParams]:
 
 
 WRONG: list[tuple[str, Any, str]] = [
-    *(("selector", mask, "selector .*BadSelector of tests.* must return a mask, bool")
+    *(("selector", mask, "selector 'bad' of plugin 'guest' must return a mask, bool")
       for mask in (None, [True], np.array([True]), np.array([1, 0]), np.zeros((2, 2), bool))),
-    *(("policy", chosen, "policy .*BadPolicy of tests.* must return distinct indices")
+    *(("policy", chosen, "policy 'bad' of plugin 'guest' must return distinct indices")
       for chosen in ([0, 0], [-1], [99], [0.5], ["a"], [[0]], None, 3, np.array([True, False]))),
-    *(("scorer", score, "scorer .*BadScorer of tests.* must return")
+    *(("scorer", score, "scorer 'bad' of plugin 'guest' must return")
       for score in (None, 1.0, "x", Score(math.nan, np.array([0])))),
-    ("length", None, "length controller .*BadLength of tests.* must return .*a Generation"),
+    ("length", None, "length controller 'bad' of plugin 'guest' must return .*a Generation"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "answer", "promise"), WRONG, ids=repr)
-def test_a_wrong_answer_names_its_class_and_the_rule(kind: str, answer: Any, promise: str) -> None:
+def test_a_wrong_answer_names_its_strategy_and_the_rule(
+    kind: str, answer: Any, promise: str
+) -> None:
     llm, params = answering(kind, answer)
     with pytest.raises(PluginError, match=promise):
         llm.generate([1, 2], params)
@@ -267,7 +269,9 @@ def test_a_bad_revision_names_its_reviser(
     plans = [llm.planner.generate([1, 2], each) for each in (params, SamplingParams(max_tokens=3))]
     failed, other = sorted(llm.run(plans), key=lambda outcome: outcome.index)
     assert other.error is None
-    with pytest.raises(PluginError, match=f"reviser .*Bad.* of tests.* must return .*{promise}"):
+    with pytest.raises(
+        PluginError, match=f"reviser 'bad' of plugin 'guest' must return .*{promise}"
+    ):
         failed.unwrap()
 
 
