@@ -37,6 +37,7 @@ from dise_core.plugins.hookspecs import INTERFACE_VERSION, hookimpl
 from dise_core.scoring.score import Bounds, Evaluation, TokenReport
 from dise_core.scoring.scorer import Scorer, Selector
 from dise_core.scoring.sequence_scorer import SequenceScorer, regenerate
+from dise_core.scoring.terms import Terms
 from dise_core.sequence import SpecialTokens, TokenSequence
 from dise_core.threads import configure_threads
 from dise_core.users import *  # noqa: F403
@@ -59,14 +60,15 @@ configure_threads()
 __getattr__ = lazily(__name__, HOMES)
 
 __all__ = [
-    "INTERFACE_VERSION", "AsyncLLM", "LLM", "Attention", "Backend", "Bidirectional", "BlockCausal",
-    "Bounds", "CacheHint", "CacheRoom", "CacheSlot", "Candidates", "Canvas", "Causal", "Confidence",
-    "Constraint", "Denoiser", "Distribution", "Drafts", "Entry", "Evaluation", "Floats",
-    "Generation", "Guidance", "Ids", "LengthController", "LogProbs", "Mask", "MaskPredictor",
-    "ModelInfo", "Noise", "Params", "Plan", "Read", "Reader", "Reading", "Readout", "RevisedToken",
-    "Reviser", "Revision", "Scorer", "Selector", "SequenceScorer", "SpecialTokens", "TokenLogProbs",
-    "TokenReport", "TokenSequence", "Tokenizer", "TopLogProbs", "UnmaskingPolicy", "UnmaskingStep",
-    "catalog_of", "completed", "count_nfe", "drive", "gather", "hookimpl", "installed_catalog",
-    "regenerate", "rewritten",
+    "INTERFACE_VERSION", "AsyncLLM", "LLM", "Attention", "Backend", "Bidirectional",
+    "BlockCausal", "Bounds", "CacheHint", "CacheRoom", "CacheSlot", "Candidates",
+    "Canvas", "Causal", "Confidence", "Constraint", "Denoiser", "Distribution", "Drafts",
+    "Entry", "Evaluation", "Floats", "Generation", "Guidance", "Ids", "LengthController",
+    "LogProbs", "Mask", "MaskPredictor", "ModelInfo", "Noise", "Params", "Plan", "Read",
+    "Reader", "Reading", "Readout", "RevisedToken", "Reviser", "Revision", "Scorer",
+    "Selector", "SequenceScorer", "SpecialTokens", "Terms", "TokenLogProbs",
+    "TokenReport", "TokenSequence", "Tokenizer", "TopLogProbs", "UnmaskingPolicy",
+    "UnmaskingStep", "catalog_of", "completed", "count_nfe", "drive", "gather",
+    "hookimpl", "installed_catalog", "regenerate", "rewritten",
 ]  # fmt: skip
 __all__ += users.__all__

@@ -8,10 +8,12 @@ import numpy as np
 from pydantic import SerializeAsAny
 
 from dise_core.arrays import Mask, Weights
+from dise_core.errors import InputError, PluginError
 from dise_core.plans.plan import Plan
 from dise_core.plans.readouts import Confidence
 from dise_core.scoring.score import Score
 from dise_core.scoring.strategy import Strategy
+from dise_core.scoring.terms import Terms
 from dise_core.sequence import TokenSequence
 
 
@@ -111,6 +113,33 @@ class Scorer(Strategy):
         """
         return ()
 
-    @abstractmethod
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
-        """Return a plan of the score over the selected positions; -inf for none."""
+        """Return a plan of the score over the selected positions; -inf for none. Here:
+        the sum of the terms; who has none implements this.
+        """
+        if type(self).terms is Scorer.terms:
+            cls = type(self)
+            raise PluginError(
+                f"scorer {cls.__qualname__} of {cls.__module__} must implement score or terms",
+                cls.__module__,
+            )
+        terms = yield from self.terms(sequence, selector)
+        return (yield from terms.score())
+
+    def terms(
+        self,
+        sequence: TokenSequence,  # noqa: ARG002
+        selector: Selector,  # noqa: ARG002
+    ) -> Plan[Terms]:
+        """Return a plan of the Reads whose weighted log-probabilities sum to the score of
+        the selected positions, with the same random masks. Raises InputError if the score
+        is no such sum.
+        """
+        yield from ()
+        cls = type(self)
+        raise InputError(
+            f"scorer {cls.__qualname__} of {cls.__module__} has no terms: its score is no "
+            "weighted sum of log-probabilities; 'dise', 'shadow', 'interleaved' and 'mc' "
+            "have some",
+            "scorer",
+        )
