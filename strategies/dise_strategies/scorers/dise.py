@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dise_core import Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenSequence
+from dise_core import Plan, Read, Score, Scorer, Selector, Terms, TokenLogProbs, TokenSequence
 
 
 class DiSE(Scorer):
@@ -24,3 +24,12 @@ class DiSE(Scorer):
             return Score.of_nothing()
         [reading] = yield [Read(sequence.ids, positions, TokenLogProbs(sequence.ids[positions]))]
         return Score.mean_of(reading.logprobs, positions, selector.weights(sequence))
+
+    def terms(self, sequence: TokenSequence, selector: Selector) -> Plan[Terms]:
+        yield from ()
+        positions = np.flatnonzero(selector.select(sequence))
+        if len(positions) == 0:
+            return Terms()
+        targets = TokenLogProbs(sequence.ids[positions])
+        reads = [Read(sequence.ids, positions, targets)]
+        return Terms.mean_of(reads, positions, selector.weights(sequence))

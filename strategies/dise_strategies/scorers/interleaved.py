@@ -5,7 +5,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from dise_core import Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenSequence
+from dise_core import Plan, Read, Score, Scorer, Selector, Terms, TokenLogProbs, TokenSequence
 from dise_core.arrays import Ids, LogProbs
 from dise_core.params.base import MAX_LENGTH
 from dise_core.plans.plan import READS_AT_ONCE
@@ -43,6 +43,17 @@ class InterleavedRegeneration(Scorer):
         if weights is not None:  # each goes with its position's
             values[np.argsort(remainders, kind="stable")] = values.copy()
         return Score.mean_of(values, positions, weights)
+
+    def terms(self, sequence: TokenSequence, selector: Selector) -> Plan[Terms]:
+        yield from ()
+        response = sequence.response_positions
+        positions = response[selector.select(sequence)[response]]
+        if len(positions) == 0:
+            return Terms()
+        remainders = (positions - sequence.prompt_length) % self.k
+        passes = np.unique(remainders).tolist()
+        reads = [self._read(sequence, j, positions[remainders == j]) for j in passes]
+        return Terms.mean_of(reads, positions, selector.weights(sequence))
 
     def _read(self, sequence: TokenSequence, j: int, positions: Ids) -> Read:
         masked = sequence.with_masks(sequence.response_positions[j :: self.k])

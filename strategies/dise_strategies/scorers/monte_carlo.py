@@ -12,7 +12,17 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, PositiveInt, model_validator
 
-from dise_core import Noise, Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenSequence
+from dise_core import (
+    Noise,
+    Plan,
+    Read,
+    Score,
+    Scorer,
+    Selector,
+    Terms,
+    TokenLogProbs,
+    TokenSequence,
+)
 from dise_core.arrays import Floats, Ids, Mask
 from dise_core.plans.plan import READS_AT_ONCE
 from dise_core.plans.reading import Guidance
@@ -81,9 +91,7 @@ class MonteCarloScorer(Scorer):
         positions = self.positions(sequence, selector)
         if len(positions) == 0:
             return Score.of_nothing()
-        key = (sequence.prompt, len(positions)) if self.shared_masks else (sequence.ids, 0)
-        random = Noise.for_request(self.seed, *key).generator()
-        samples = self.samples(len(positions), random)
+        samples = self._drawn(sequence, positions)
         estimates = np.zeros(self.num_samples)
         for start in range(0, self.num_samples, READS_AT_ONCE):
             batch = enumerate(islice(samples, READS_AT_ONCE), start)
@@ -94,6 +102,27 @@ class MonteCarloScorer(Scorer):
                 estimates[index] = sample.weight * reading.logprobs.sum(dtype=np.float64)
         value = float(estimates.mean())
         return Score(value, positions, self.standard_error(estimates), log_likelihood=value)
+
+    def terms(self, sequence: TokenSequence, selector: Selector) -> Plan[Terms]:
+        """The Reads of all samples are held at once."""
+        yield from ()
+        positions = self.positions(sequence, selector)
+        if len(positions) == 0:
+            return Terms()
+        drawn = self._drawn(sequence, positions)
+        samples = [sample for sample in drawn if sample.is_masked.any()]
+        reads = [self._read(sequence, positions[sample.is_masked]) for sample in samples]
+        weights = [
+            np.full(len(read.positions), sample.weight / self.num_samples)
+            for read, sample in zip(reads, samples, strict=True)
+        ]
+        return Terms(reads, weights, positions)
+
+    def _drawn(self, sequence: TokenSequence, positions: Ids) -> Iterator[MaskingSample]:
+        """Return the maskings of the selected tokens of a text, the same each time."""
+        key = (sequence.prompt, len(positions)) if self.shared_masks else (sequence.ids, 0)
+        random = Noise.for_request(self.seed, *key).generator()
+        return self.samples(len(positions), random)
 
     def positions(self, sequence: TokenSequence, selector: Selector) -> Ids:
         return np.flatnonzero(selector.select(sequence))
@@ -177,6 +206,9 @@ class DreamMonteCarlo(MonteCarloScorer):
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         return (yield from super().score(sequence.ended(sequence.special.eos_id), selector))
+
+    def terms(self, sequence: TokenSequence, selector: Selector) -> Plan[Terms]:
+        return (yield from super().terms(sequence.ended(sequence.special.eos_id), selector))
 
     def positions(self, sequence: TokenSequence, selector: Selector) -> Ids:
         positions = super().positions(sequence, selector)
