@@ -34,6 +34,7 @@ def dise_scorers() -> dict[str, str]:
         "mc-dream": "dise_strategies.scorers.monte_carlo:DreamMonteCarlo",
         "shadow": "dise_strategies.scorers.shadow:Shadow",
         "written": "dise_strategies.scorers.written:Written",
+        "replay": "dise_strategies.scorers.replay:Replay",
         "duel": "dise_strategies.scorers.duel:Duel",
         "ar-perplexity": "dise_strategies.scorers.ar_perplexity:ARPerplexity",
         "combined": "dise_strategies.scorers.combined:Combined",
