@@ -139,7 +139,7 @@ class Scorer(Strategy):
         cls = type(self)
         raise InputError(
             f"scorer {cls.__qualname__} of {cls.__module__} has no terms: its score is no "
-            "weighted sum of log-probabilities; 'dise', 'shadow', 'interleaved', 'replay' and 'mc' "
-            "have some",
+            "weighted sum of log-probabilities; 'dise', 'shadow', 'interleaved', 'replay' "
+            "and 'mc' have some",
             "scorer",
         )
