@@ -6,6 +6,7 @@ from itertools import accumulate
 
 from dise_core import CanvasUpdate, CompletionOutput, RequestOutput, Token
 from dise_core.models.pieces import BROKEN
+from dise_core.records import json_number
 
 JsonObject = dict[str, object]
 
@@ -21,6 +22,21 @@ def confidence(output: CompletionOutput, seed: int | None) -> JsonObject:
     about_score = ("score", "written", "probability", "abstained", "uncalibrated")
     keys = (*about_score, "fields", "tokens", "length", "revisions", "seed", "sample")
     return {key: record[key] for key in keys if key in record}
+
+
+def step_map(output: CompletionOutput, start: int) -> JsonObject:
+    """Return SGLang's `meta_info` of how an answer was written, a number for each of its
+    token ids: the step, from 1 (0 for none), and the log-probability that it had then.
+    start: tokens of the prompt.
+    """
+    if output.writing is None:
+        return {}
+    response = slice(start, start + len(output.token_ids))
+    return {
+        "output_ids": list(output.token_ids),
+        "step_maps": (output.writing.steps[response] + 1).tolist(),
+        "written": [json_number(p) for p in output.writing.logprobs[response].tolist()],
+    }
 
 
 def usage(answers: Sequence[RequestOutput], num_read: int | None = None) -> JsonObject:

@@ -12,6 +12,7 @@ from dise_app.server.answers import (
     chat_logprobs,
     confidence,
     cost,
+    step_map,
     text_logprobs,
     text_tokens,
     usage,
@@ -34,6 +35,7 @@ class CompletionReply(Reply):
         super().__init__(body, params)
         self._num_choices, options = params.n, body.stream_options
         self._is_chat, self._is_call = isinstance(body, ChatRequest), bool(body.shown_tools)
+        self._has_steps = isinstance(body, CompletionRequest) and body.return_step_maps
         self._chosen = body.chosen if isinstance(body, ChatRequest) else None
         self._wants_usage = options is not None and options.include_usage
         self._shared: JsonObject = {
@@ -47,13 +49,13 @@ class CompletionReply(Reply):
         return {**self._shared, **fields}
 
     def whole(self, answers: Sequence[RequestOutput]) -> JsonObject:
-        outputs = [(output, answer.seed) for answer in answers for output in answer.outputs]
+        outputs = [(output, answer) for answer in answers for output in answer.outputs]
         choices = []
-        for index, (output, seed) in enumerate(outputs):
+        for index, (output, answer) in enumerate(outputs):
             text: JsonObject = {"text": output.text}
             if self._is_chat:
                 text = {"message": {"role": "assistant", **self._said(output.text)}}
-            choices.append(self._choice(index, text, output, seed))
+            choices.append(self._choice(index, text, output, answer))
         return self.of(choices=choices, usage=usage(answers), dise=cost(answers))
 
     def begun(self) -> list[JsonObject]:
@@ -70,7 +72,7 @@ class CompletionReply(Reply):
         for index, output in enumerate(answer.outputs):
             if unsent := self.settled.unsent(output.text):
                 events.append(self._chunk([self._delta(index, self._said(unsent, index=0))]))
-            choice = self._choice(index, text, output, answer.seed)
+            choice = self._choice(index, text, output, answer)
             events.append(self._chunk([choice], dise=spent))
         if self._wants_usage:
             events.append(self._chunk([], usage=usage([answer]), dise=spent))
@@ -94,18 +96,20 @@ class CompletionReply(Reply):
         return {"index": index, **added, "finish_reason": None, "logprobs": None}
 
     def _choice(
-        self, index: int, text: JsonObject, output: CompletionOutput, seed: int | None
+        self, index: int, text: JsonObject, output: CompletionOutput, answer: RequestOutput
     ) -> JsonObject:
         tokens = text_tokens(output) if self.has_logprobs else None
         logprobs = chat_logprobs if self._is_chat else text_logprobs
         reason = output.finish_reason
         is_call = self._is_call and self._chosen is None and reason == "stop"
+        start = len(answer.prompt_token_ids)
         return {
             "index": index,
             **text,
             "finish_reason": "tool_calls" if is_call else reason,
             "logprobs": None if tokens is None else logprobs(tokens),
-            "dise": confidence(output, seed),
+            "dise": confidence(output, answer.seed),
+            **({"meta_info": step_map(output, start)} if self._has_steps else {}),
         }
 
 

@@ -161,6 +161,8 @@ class CompletionRequest(Completion):
     echo: bool = False
     suffix: TextOrIds | None = None
     """What follows the gap that the answer fills; an empty one is none."""
+    return_step_maps: bool = False
+    """SGLang's: whether to say at which step each token was written."""
 
     @property
     def prompts(self) -> list[TextOrIds]:
@@ -194,6 +196,8 @@ class CompletionRequest(Completion):
             raise ValueError("max_tokens=0 writes nothing; with echo it scores the prompt")
         if self.echo and self.stream:
             raise ValueError("echo does not stream; leave one of the two out")
+        if self.echo and self.return_step_maps:
+            raise ValueError("echo scores a given text, which has no step map; leave one out")
         if self.echo and self.suffix:
             raise ValueError(
                 "echo scores what stands before an answer, and a suffix follows it; "
