@@ -10,6 +10,9 @@ from dise_core.records import json_number
 
 JsonObject = dict[str, object]
 
+CONFIDENCE_HEADERS = ("X-DiSE-Score", "X-DiSE-Probability")
+"""Headers of an answer in one piece, for clients that drop the `dise` object."""
+
 
 def text_tokens(output: CompletionOutput) -> list[Token]:
     """Return the tokens of the text: all but end tokens."""
@@ -36,6 +39,16 @@ def step_map(output: CompletionOutput, start: int) -> JsonObject:
         "output_ids": list(output.token_ids),
         "step_maps": (output.writing.steps[response] + 1).tolist(),
         "written": [json_number(p) for p in output.writing.logprobs[response].tolist()],
+    }
+
+
+def confidence_headers(output: CompletionOutput) -> dict[str, str]:
+    """Return the numbers of a choice's `dise` object that are told, as headers."""
+    numbers = zip(CONFIDENCE_HEADERS, (output.score.value, output.probability), strict=True)
+    return {
+        name: repr(float(number))
+        for name, number in numbers
+        if number is not None and math.isfinite(number)
     }
 
 

@@ -14,7 +14,7 @@ from fastapi.staticfiles import StaticFiles
 from starlette.routing import BaseRoute, Route
 
 from dise_app.server import errors
-from dise_app.server.answers import JsonObject
+from dise_app.server.answers import CONFIDENCE_HEADERS, JsonObject
 from dise_app.server.guards.guard import Guard
 from dise_app.server.guards.hosts import Hosts
 from dise_app.server.guards.strict import StrictRoute
@@ -72,7 +72,7 @@ def create_app(
             allow_origins=service.limits.allowed_origins,
             allow_methods=["GET", "POST"],
             allow_headers=["*"],
-            expose_headers=["X-Request-ID", "Retry-After"],
+            expose_headers=["X-Request-ID", "Retry-After", *CONFIDENCE_HEADERS],
         )
     _add_errors(app)
     _add_facts(app, service, is_open=not api_keys)
@@ -134,6 +134,18 @@ def _add_facts(app: FastAPI, service: Service, is_open: bool) -> None:
     @app.head("/health", include_in_schema=False)
     async def health() -> Response:
         return _health(service, is_open)
+
+    @app.get("/ping")
+    @app.post("/ping", include_in_schema=False)
+    async def ping() -> Response:
+        """Answer as /health does, without a body: what SageMaker asks."""
+        return Response(status_code=_health(service, is_open).status_code)
+
+    @app.get("/load")
+    async def load() -> JsonObject:
+        """Return the requests under way, as vLLM counts them."""
+        engine = service.llm.engine
+        return {"server_load": engine.num_running + engine.num_waiting}
 
     @app.get("/metrics", include_in_schema=False)
     async def metrics() -> Response:

@@ -8,11 +8,12 @@ from typing import TypeVar
 from fastapi import Request
 from fastapi.responses import JSONResponse
 
+from dise_app.server.answers import confidence_headers
 from dise_app.server.errors import ServerError
 from dise_app.server.limits import Defaults, Limits
 from dise_app.server.metrics import Costed, Metrics
 from dise_app.server.schemas.requests import ScoringRequest, WritingRequest, max_tokens_of
-from dise_core import AsyncLLM, InputError, SamplingParams, ScoringParams
+from dise_core import AsyncLLM, CompletionOutput, InputError, SamplingParams, ScoringParams
 from dise_core.constraints.building import HOST
 from dise_core.front.resolving import Preparation
 from dise_core.params.base import Params
@@ -111,6 +112,8 @@ class Service:
         the answer cannot be, ValidationError for values that the library refuses.
         """
         self.check_model(body.model)
+        if body.rid is not None:
+            request.scope.setdefault("dise.id", body.rid)
         settings = self.defaults.complete(body.settings, SamplingParams.model_fields)
         params = SamplingParams.model_validate({**settings, "logprobs": body.shown_logprobs or 0})
         if params.max_tokens > self.limits.max_tokens_limit:
@@ -170,9 +173,14 @@ def caller_of(request: Request) -> tuple[str, bytes | None]:
     return host, request.scope.get("dise.key")
 
 
-async def written_out(body: Callable[[], object]) -> JSONResponse:
-    """Return a body as a response, made in a thread: a large one takes a second."""
-    return await asyncio.to_thread(lambda: JSONResponse(body()))
+async def written_out(
+    body: Callable[[], object], first: CompletionOutput | None = None
+) -> JSONResponse:
+    """Return a body as a response, made in a thread: a large one takes a second. first:
+    the choice of which headers tell, too.
+    """
+    headers = None if first is None else confidence_headers(first)
+    return await asyncio.to_thread(lambda: JSONResponse(body(), headers=headers))
 
 
 async def unless_gone(work: Awaitable[T], request: Request, timeout: float) -> T:

@@ -145,7 +145,7 @@ async def chat(
         return await stream(service, steps, reply, request)
     work = service.llm.chat(turns, prepared, tools=tools)
     outputs = await service.run(work, request)
-    return await written_out(lambda: reply.whole(outputs))
+    return await written_out(lambda: reply.whole(outputs), outputs[0].outputs[0])
 
 
 async def _until(deadline: float, steps: AsyncIterator[T]) -> AsyncIterator[T]:

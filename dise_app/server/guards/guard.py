@@ -15,18 +15,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dise_app.server.errors import ServerError, answer
 from dise_app.server.guards.bodies import Bodies
 from dise_app.server.guards.hosts import Hosts
+from dise_app.server.schemas.bodies import ID_PATTERN
 from dise_app.server.service import Service
 from dise_core.engine.caller import CALLER_SALT
 
 log = logging.getLogger("dise.server")
 
-OPEN_PATHS = {"/", "/health"}
+OPEN_PATHS = {"/", "/health", "/load", "/ping"}
 """Paths that need no key; the page's own files need none either."""
 
 READY_PATHS = {"/metrics", "/version"}
 """Paths that are answered while the model is being loaded, beside the open ones."""
 
-REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+REQUEST_ID = re.compile(ID_PATTERN)
 
 Headers = Mapping[bytes, bytes]
 
@@ -48,14 +49,16 @@ class Guard:
             return await self._app(scope, receive, send)
         headers = dict(scope["headers"])
         sent_id = headers.get(b"x-request-id", b"").decode("latin-1")
-        request_id = sent_id if REQUEST_ID.fullmatch(sent_id) else uuid.uuid4().hex
+        if REQUEST_ID.fullmatch(sent_id):
+            scope["dise.id"] = sent_id
+        drawn_id = uuid.uuid4().hex  # unless a body names its request
         started, status = time.perf_counter(), 499  # unless a response begins
 
         async def send_marked(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                mark = (b"x-request-id", request_id.encode())
+                mark = (b"x-request-id", scope.get("dise.id", drawn_id).encode())
                 message["headers"] = [*message.get("headers", []), mark]
             await send(message)
 
@@ -65,13 +68,14 @@ class Guard:
                 # Salts of one length: no two of them run together.
                 CALLER_SALT.set(_key_digest(headers).hex())
             # A request without a key must not use up the bytes of those with one.
-            is_unread = _is_open(scope["path"]) or scope["method"] in {"GET", "HEAD"}
+            is_unread = _is_open(_path(scope)) or scope["method"] in {"GET", "HEAD"}
             body = nullcontext(receive) if is_unread else self._bodies.whole(receive)
             async with body as received:
                 await self._app(scope, received, send_marked)
         except ServerError as refusal:
             await answer(refusal)(scope, receive, send_marked)
         finally:
+            request_id = scope.get("dise.id", drawn_id)
             self._note(scope, request_id, status, time.perf_counter() - started)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
@@ -88,7 +92,7 @@ class Guard:
             raise ServerError(
                 400, "Content-Length and Transfer-Encoding exclude each other", code="bad_framing"
             )
-        path = scope["path"]
+        path = _path(scope)
         if _is_open(path):
             return
         if self._api_keys:
@@ -113,6 +117,13 @@ class Guard:
         metrics.latency.labels(path).observe(seconds)
         facts = {"id": request_id, "method": scope["method"], "path": path, "status": status}
         log.info(json.dumps({**facts, "seconds": round(seconds, 4)}))
+
+
+def _path(scope: Scope) -> str:
+    """Return the path below where the server is mounted, by which routes are found."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    return path.removeprefix(root) if path.startswith(f"{root}/") else path
 
 
 def _is_open(path: str) -> bool:

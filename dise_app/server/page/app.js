@@ -29,7 +29,7 @@ const form = $("form");
 let list = null, pickers = [], running = null;
 
 async function start() {
-  const { model, status } = await (await fetch("/health")).json();
+  const { model, status } = await (await fetch("health")).json();
   if (status === "loading") {
     setStatus(`the model: ${status} …`);
     setTimeout(() => start().catch(fail), LOADING_MS);
@@ -42,7 +42,7 @@ async function start() {
 /** Get the list of strategies and options, and make the form of it. */
 async function load() {
   if (list !== null) return;
-  list = await ask("/v1/strategies");
+  list = await ask("v1/strategies");
   const isPicked = (option) => list.data.some((entry) => entry.option === option.name);
   const options = list.options.filter((option) => !isPicked(option));
   const inBasics = (option) => BASICS.includes(option.name);
@@ -183,7 +183,7 @@ async function run() {
 async function write(signal) {
   const { request, dise } = asked(), prompt = $("prompt").value, isChat = list.model.has_chat_template;
   begin("Answers, best score first");
-  const path = isChat ? "/v1/chat/completions" : "/v1/completions";
+  const path = isChat ? "v1/chat/completions" : "v1/completions";
   const said = isChat
     ? { messages: [{ role: "user", content: prompt }], logprobs: true, top_logprobs: NUM_ALTERNATIVES }
     : { prompt, logprobs: NUM_ALTERNATIVES };
@@ -207,7 +207,7 @@ async function score(signal) {
   const prompt = $("prompt").value, given = texts().map((text) => text.value).filter((text) => text !== "");
   begin(given.length > 1 ? "Scored texts" : "Scored text");
   const body = { prompt, response: given, logprobs: NUM_ALTERNATIVES, ...asked().dise };
-  const answer = await ask("/v1/score", body, signal);
+  const answer = await ask("v1/score", body, signal);
   answer.data.forEach((said, index) => addAnswer(prompt, given[index], said));
   return { cost: answer.dise, seed: null };
 }

@@ -37,9 +37,10 @@ class CompletionReply(Reply):
         self._is_chat, self._is_call = isinstance(body, ChatRequest), bool(body.shown_tools)
         self._has_steps = isinstance(body, CompletionRequest) and body.return_step_maps
         self._chosen = body.chosen if isinstance(body, ChatRequest) else None
+        self._shows_ids = body.return_token_ids
         self._wants_usage = options is not None and options.include_usage
         self._shared: JsonObject = {
-            "id": f"{'chatcmpl' if self._is_chat else 'cmpl'}-{uuid.uuid4().hex}",
+            "id": body.rid or f"{'chatcmpl' if self._is_chat else 'cmpl'}-{uuid.uuid4().hex}",
             "object": "chat.completion" if self._is_chat else "text_completion",
             "created": int(time.time()),
             "model": model,
@@ -56,7 +57,8 @@ class CompletionReply(Reply):
             if self._is_chat:
                 text = {"message": {"role": "assistant", **self._said(output.text)}}
             choices.append(self._choice(index, text, output, answer))
-        return self.of(choices=choices, usage=usage(answers), dise=cost(answers))
+        ids = self._prompt_ids(answers[0], of_chat=True)
+        return self.of(choices=choices, usage=usage(answers), dise=cost(answers), **ids)
 
     def begun(self) -> list[JsonObject]:
         said: JsonObject = {"content": ""}
@@ -68,12 +70,13 @@ class CompletionReply(Reply):
 
     def ended(self, answer: RequestOutput) -> list[JsonObject]:
         events, spent = [], cost([answer])
+        ids = self._prompt_ids(answer, of_chat=True)
         text: JsonObject = {"delta": {}} if self._is_chat else {"text": ""}
         for index, output in enumerate(answer.outputs):
             if unsent := self.settled.unsent(output.text):
                 events.append(self._chunk([self._delta(index, self._said(unsent, index=0))]))
             choice = self._choice(index, text, output, answer)
-            events.append(self._chunk([choice], dise=spent))
+            events.append(self._chunk([choice], dise=spent, **ids))
         if self._wants_usage:
             events.append(self._chunk([], usage=usage([answer]), dise=spent))
         return events
@@ -95,6 +98,13 @@ class CompletionReply(Reply):
         added = {"delta": {**role, **said}} if self._is_chat else {"text": said["content"]}
         return {"index": index, **added, "finish_reason": None, "logprobs": None}
 
+    def _prompt_ids(self, answer: RequestOutput, of_chat: bool) -> JsonObject:
+        """Return the prompt's ids where vLLM has them: in the answer of a chat, in each
+        choice of a text.
+        """
+        is_here = self._shows_ids and self._is_chat is of_chat
+        return {"prompt_token_ids": answer.prompt_token_ids} if is_here else {}
+
     def _choice(
         self, index: int, text: JsonObject, output: CompletionOutput, answer: RequestOutput
     ) -> JsonObject:
@@ -108,6 +118,8 @@ class CompletionReply(Reply):
             **text,
             "finish_reason": "tool_calls" if is_call else reason,
             "logprobs": None if tokens is None else logprobs(tokens),
+            **({"token_ids": output.token_ids} if self._shows_ids else {}),
+            **self._prompt_ids(answer, of_chat=False),
             "dise": confidence(output, answer.seed),
             **({"meta_info": step_map(output, start)} if self._has_steps else {}),
         }
@@ -128,7 +140,7 @@ def add_completions(app: FastAPI, service: Service) -> None:
             else:
                 work = service.llm.generate(body.prompts, prepared, chat=False)
             answers = await service.run(work, request)
-            return await written_out(lambda: reply.whole(answers))
+            return await written_out(lambda: reply.whole(answers), answers[0].outputs[0])
         if len(body.prompts) > 1:
             raise ServerError(400, "stream takes one prompt; send several requests", "stream")
         suffix = body.suffix or None

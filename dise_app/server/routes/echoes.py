@@ -43,7 +43,7 @@ async def echo(
         choices = [
             choice
             for prompt, score, answer in zip_longest(prompts, scored, completed)
-            for choice in _choices(prompt, score, answer, body.logprobs is not None)
+            for choice in _choices(body, prompt, score, answer)
         ]
         return completion(
             choices=[choice | {"index": index} for index, choice in enumerate(choices)],
@@ -51,20 +51,22 @@ async def echo(
             dise=cost([*completed, *scored]),
         )
 
-    return await written_out(whole)
+    return await written_out(whole, (completed or scored)[0].outputs[0])
 
 
 def _choices(
-    prompt: TextOrIds, scored: RequestOutput, answer: RequestOutput | None, has_logprobs: bool
+    body: CompletionRequest, prompt: TextOrIds, scored: RequestOutput, answer: RequestOutput | None
 ) -> Iterator[JsonObject]:
     """Yield the choices of a prompt, with all tokens, so that clients can count them."""
     [read] = scored.outputs
     text = prompt if isinstance(prompt, str) else read.text
     for output in [read] if answer is None else answer.outputs:
         tokens = read.tokens if answer is None else (*read.tokens, *output.tokens)
+        ids = {"token_ids": [token.id for token in tokens], "prompt_token_ids": read.token_ids}
         yield {
             "text": text if answer is None else text + output.text,
             "finish_reason": "length" if answer is None else output.finish_reason,
-            "logprobs": text_logprobs(tokens) if has_logprobs else None,
+            "logprobs": text_logprobs(tokens) if body.logprobs is not None else None,
+            **(ids if body.return_token_ids else {}),
             "dise": confidence(output, None if answer is None else answer.seed),
         }

@@ -28,7 +28,7 @@ class ResponseReply(Reply):
         place = {"output_index": 0, "content_index": 0}
         self._place: JsonObject = {"item_id": self._message_id, **place}
         self._shared: JsonObject = {
-            "id": f"resp_{uuid.uuid4().hex}",
+            "id": body.rid or f"resp_{uuid.uuid4().hex}",
             "object": "response",
             "created_at": int(time.time()),
             "model": model,

@@ -2,7 +2,7 @@
 
 from typing import Annotated, TypeVar
 
-from pydantic import ConfigDict, Discriminator, FailFast, Tag, model_validator
+from pydantic import ConfigDict, Discriminator, FailFast, StringConstraints, Tag, model_validator
 
 from dise_app.server.schemas.neutral import without_neutral
 from dise_core.params.base import Suggesting
@@ -21,6 +21,12 @@ Item = TypeVar("Item")
 FastList = Annotated[list[Item], FailFastList]
 TokenIds = FastList[int]
 Strings = FastList[str]
+
+ID_PATTERN = r"[A-Za-z0-9._-]{1,64}"
+"""What a request may be called, by its header X-Request-ID or its `rid`."""
+
+RequestId = Annotated[str, StringConstraints(pattern=f"^{ID_PATTERN}$")]
+
 TextOrIds = str | TokenIds
 PlainText = Annotated[str, Tag("is-text")]
 

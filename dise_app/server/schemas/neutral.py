@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 WITHOUT_EFFECT = (
     "cache_control include_reasoning metadata parallel_tool_calls parsed "
     "parsed_arguments prompt_cache_key prompt_cache_options prompt_cache_retention request_id "
-    "safety_identifier store user"
+    "safety_identifier separate_reasoning session_id store stream_reasoning user"
 )
 HINTS = frozenset(WITHOUT_EFFECT.split())
 """Fields without effect, about bills, storage, calls of tools and earlier answers."""
@@ -20,12 +20,12 @@ REASONS = {
     "a diffusion model writes in no fixed order, so a token has no history to be judged by": (
         "frequency_penalty=0 presence_penalty=0 repetition_penalty=1 length_penalty=1 "
         "no_repeat_ngram_size=0 bad_words=[] logits_processors=[] use_beam_search=false "
-        "early_stopping=false prediction="
+        "early_stopping=false prediction= custom_logit_processor= custom_params="
     ),
     "answers can be held to a JSON schema, a regular expression or a list of texts, by "
     "response_format or structured_outputs, and to nothing else": (
         "structural_tag= guided_grammar= guided_decoding_backend= guided_whitespace_pattern= "
-        'whitespace_pattern= grammar=""'
+        'whitespace_pattern= grammar="" regex= ebnf='
     ),
     "tokens are drawn by temperature, top_p and top_k": "min_p=0 typical_p=1",
     "only POST /v1/chat/completions calls tools, which are functions": (
@@ -39,7 +39,8 @@ REASONS = {
         'reasoning_effort="none" thinking_token_budget= refusal='
     ),
     "an answer ends with the model's end token or before a stop text; see dise.logits_eos_inf": (
-        "ignore_eos=false min_tokens=0 stop_token_ids=[] include_stop_str_in_output=false"
+        "ignore_eos=false min_tokens=0 stop_token_ids=[] include_stop_str_in_output=false "
+        "stop_regex= no_stop_trim=false"
     ),
     "special tokens and ids stand in dise.tokens": (
         "skip_special_tokens=true spaces_between_special_tokens=true "
@@ -59,7 +60,9 @@ REASONS = {
     "answers are sent while the client waits": "background=false background_options=",
     "there is one tier here, and callers take turns": 'service_tier="auto"|"default" priority=0',
     "this server has no such thing": (
-        'verbosity="medium" moderation= kv_transfer_params={} vllm_xargs={} access_programs='
+        'verbosity="medium" moderation= kv_transfer_params={} vllm_xargs={} access_programs= '
+        "lora_path= session_params= return_hidden_states=false logprob_token_ids=[] "
+        "bootstrap_host= bootstrap_port= bootstrap_room= extra_key= watermarking=false"
     ),
 }
 """Fields with their neutral values beside null, by why no other is taken."""

@@ -4,21 +4,23 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, Tag, model_validator
 
 from dise_app.server.schemas.bodies import (
     TEXT_OR_LIST,
     FastList,
     OpenBody,
     PlainText,
+    RequestId,
     Strings,
     TextOrIds,
     TextOrListOf,
     TokenIds,
 )
 from dise_app.server.schemas.forms import Form, ResponseFormat, StructuredOutputs, refused
+from dise_app.server.schemas.neutral import NEUTRAL
 from dise_app.server.schemas.tools import EarlierCall, Function, Tool, call_schema
-from dise_core.params.base import MAX_LENGTH, LogitBias, Salt, TokenId
+from dise_core.params.base import MAX_LENGTH, LogitBias, Salt, Settings, TokenId
 from dise_core.params.requests import Denoising, Ending, SamplingParams, ScoringParams
 from dise_core.records import Record
 
@@ -42,6 +44,14 @@ class StreamOptions(OpenBody):
     include_obfuscation: bool = False
 
 
+def _neutral(extensions: Record) -> Record:
+    """Return Dynamo's extensions. Raises for one that asks for what is not there."""
+    for name, value in extensions.items():
+        if value and value not in NEUTRAL.get(name, ([], ""))[0]:
+            raise refused(name, f"nvext.{name:.80} is not supported: Dynamo heeds it; leave it out")
+    return extensions
+
+
 class WritingRequest(OpenBody):
     """The fields that all endpoints share that write answers."""
 
@@ -57,6 +67,9 @@ class WritingRequest(OpenBody):
     )
     best_of: int | None = Field(default=None, ge=1, le=MAX_ANSWERS)
     cache_salt: Salt | None = None
+    rid: RequestId | None = None
+    """SGLang's name for the request: the answer's `id`, and its X-Request-ID."""
+    nvext: Annotated[Settings, AfterValidator(_neutral)] | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
     response_format: ResponseFormat | None = None
@@ -127,7 +140,7 @@ class WritingRequest(OpenBody):
 
     @property
     def num_echoed(self) -> int:
-        """The most tokens of prompts that the answer repeats."""
+        """The most tokens of prompts that each of the answers repeats."""
         return 0
 
     @property
@@ -141,6 +154,7 @@ class Completion(WritingRequest):
 
     max_tokens: int | None = Field(default=None, ge=1)
     n: int | None = Field(default=None, ge=1, le=MAX_ANSWERS)
+    return_token_ids: bool = False
     stop: Annotated[PlainText | StopTexts, TEXT_OR_LIST] | None = None
 
     @property
@@ -178,7 +192,8 @@ class CompletionRequest(Completion):
 
     @property
     def num_echoed(self) -> int:
-        return max_tokens_of(self.prompts) if self.echo else 0
+        is_repeated = self.echo or self.return_token_ids
+        return max_tokens_of(self.prompts) if is_repeated else 0
 
     @property
     def shown_logprobs(self) -> int | None:

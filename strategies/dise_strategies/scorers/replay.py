@@ -8,8 +8,8 @@ from dise_core import Ids, Plan, Read, Scorer, Selector, Terms, TokenLogProbs, T
 
 
 class Replay(Scorer):
-    """How sure the model is now of the selected tokens at the steps that wrote them: log p(x_i |
-    the text as it stood), in nats.
+    """How sure the model is now of the selected tokens at the steps that wrote them: log
+    p(x_i | the text as it stood), in nats.
 
     "written" with gradients, from a text's own step map: its terms are what a trainer runs.
     They agree where no cache was used, no token edited, nothing cut off behind the end, and
@@ -20,9 +20,11 @@ class Replay(Scorer):
     needs_writing: ClassVar[bool] = True
     reads_end: ClassVar[bool] = False
     is_among_allowed: ClassVar[bool] = False
+    takes_weights: ClassVar[bool] = True
 
     aggregate: Literal["mean", "sum"] = "mean"
-    """The mean or the sum over the tokens. The sum is a trajectory's log-probability."""
+    """The mean or the sum over the tokens, by the selector's weights if it has some. The
+    plain sum is a trajectory's log-probability."""
 
     def terms(self, sequence: TokenSequence, selector: Selector) -> Plan[Terms]:
         yield from ()
@@ -36,9 +38,11 @@ class Replay(Scorer):
             places = positions[passes[positions] == number]
             targets = TokenLogProbs(sequence.ids[places])
             reads.append(Read(masked, places, targets, context_ids=sequence.ids))
+        weights = selector.weights(sequence)
         if self.aggregate == "mean":
-            return Terms.mean_of(reads, positions)
-        return Terms(reads, [np.ones(len(read.positions)) for read in reads], positions)
+            return Terms.mean_of(reads, positions, weights)
+        counts = np.ones(len(sequence)) if weights is None else weights
+        return Terms(reads, [counts[read.positions] for read in reads], positions)
 
 
 def _passes(text: TokenSequence) -> Ids:
