@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from dise_app.server.app import create_app
+from dise_app import create_app
 from dise_app.server.limits import Limits
 from dise_core import AsyncLLM
 from tests.app.serving import serving
