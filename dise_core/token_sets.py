@@ -51,7 +51,9 @@ class TextRule(ABC):
     matches is JSON.
     """
 
-    is_json: bool = False
+    @property
+    def is_json(self) -> bool:
+        return False
 
     @property
     @abstractmethod

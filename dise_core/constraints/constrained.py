@@ -59,6 +59,10 @@ class Constrained(TextRule):
         _check_step(tokens, self.params)
 
     @property
+    def is_json(self) -> bool:
+        return self.order.is_json
+
+    @property
     def is_told(self) -> bool:
         if not self.order.predictor.tells_among or (ways := self.tokens.ways) is None:
             return False

@@ -151,7 +151,7 @@ class WrittenAnswers(AnswerMaker):
         """Return the fields, by the report's log-probabilities, else the writing's."""
         tokens, writing = output.tokens, output.writing
         json = self.request.constraint
-        if json is None or not json.order.is_json or writing is None:
+        if json is None or not json.is_json or writing is None:
             return {}
         response = text.response_positions
         written = writing.logprobs[response]

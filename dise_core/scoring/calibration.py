@@ -311,13 +311,6 @@ class Calibration(CalibrationFile, Fit):
     fields: dict[Text, Fit] = Field(default_factory=dict)
     compared: Comparison | None = None
 
-    @model_serializer(mode="wrap")
-    def _without_nothing(self, dump: SerializerFunctionWrapHandler) -> dict[str, object]:
-        record: dict[str, object] = dump(self)
-        if self.compared is None:
-            record.pop("compared", None)
-        return record
-
     @field_validator("version", mode="before")
     @classmethod
     def _is_of_today(cls, version: object) -> object:
@@ -330,10 +323,13 @@ class Calibration(CalibrationFile, Fit):
 
     @model_serializer(mode="wrap")
     def _plainly(self, write: SerializerFunctionWrapHandler) -> Record:
-        """Leave out the selector's settings where there are none, as older files do."""
+        """Leave out the selector's settings and the comparison where there are none, as
+        older files do.
+        """
         record: Record = write(self)
-        if not self.selector_settings:
-            record.pop("selector_settings", None)
+        for name in ("selector_settings", "compared"):
+            if not getattr(self, name):
+                record.pop(name, None)
         return record
 
     def of_field(self, pointer: str, json_type: str) -> Fit | None:

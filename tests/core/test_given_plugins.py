@@ -190,7 +190,7 @@ def test_modules_and_objects_with_hooks_are_plugins_too() -> None:
     [
         (dict, "<class 'dict'> is no plugin: give a subclass of Scorer, Selector"),
         (types.ModuleType("empty"), "plugin 'empty' has no function marked with hookimpl"),
-        (Scorer, "'Scorer' does not implement score"),
+        (Reviser, "'Reviser' does not implement revise"),
     ],
 )
 def test_what_is_no_plugin_is_refused(given: object, problem: str) -> None:
