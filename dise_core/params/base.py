@@ -61,6 +61,9 @@ else:
 Settings = Annotated[Record, Field(max_length=MAX_FIELDS)]
 """Settings of a strategy, by the names of its fields."""
 
+AS_JSON = {"tuple_type": "[1, 2]", "list_type": "[1, 2]", "dict_type": '{"name": 1}'}
+"""How values of these types are written where they are texts, by pydantic's errors."""
+
 UNKNOWN = "unknown_name"
 """The type of pydantic's problem with a name that no field has."""
 
@@ -157,4 +160,6 @@ def input_error(
         listed = f"{hint or '.'} Known: {', '.join(sorted(names)) or 'none'}" if subject else ""
         return InputError(f"{origin}there is no setting {parameter!r}{listed}", parameter)
     value = f"{parameter}={problem['input']!r:.80}: " if parameter else ""
+    if problem["type"] in AS_JSON:
+        message += f", written as JSON, such as {AS_JSON[problem['type']]}"
     return InputError(f"{origin}{value}{message}", parameter)

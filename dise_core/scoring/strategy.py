@@ -18,7 +18,12 @@ class Strategy(BaseModel, ABC):
     shows it. Where some of a plugin's strategies of a kind say so, its others are listed
     as for research."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        coerce_numbers_to_str=True,  # as a setting of the command, NAME=3, is a number
+    )
 
     _origin: tuple[str, str] | None = PrivateAttr(None)
     """What errors call a third party's that a catalog made, and its plugin."""

@@ -20,6 +20,7 @@ from dise_core.plugins.discovery import installed_catalog
         ({"remaskin": "random"}, "Did you mean 'remasking'?"),
         ({"max_tokens" * 10**5: 3}, "there is no setting 'max_tokens"),
         ({"logit_bias": {"x": 1}}, "logit_bias.x='x': Input should be a valid integer"),
+        ({"logit_bias": "7"}, """valid dictionary, written as JSON, such as {"name": 1}"""),
         ({"logit_bias": {2**31: 1}}, "should be less than 2147483648"),
         ({"logit_bias": {7: 100.5}}, "logit_bias.7=100.5: Input should be less than or equal to"),
         ({"n": 3, "best_of": 2}, "best_of=2 is less than n=3"),

@@ -85,6 +85,10 @@ def test_a_pattern_names_its_last_place_or_first_group(pattern: str, selection: 
     assert named(text_of("so 10, the 20 of 40: is 30."), pattern=pattern) == selection
 
 
+def test_a_pattern_of_digits_may_come_as_the_number_that_the_command_reads() -> None:
+    assert named(text_of("30 or 35"), pattern=35) == "35"
+
+
 def test_the_values_of_a_constraints_json_are_the_answer() -> None:
     text = text_of('{"a": "x\\"é", "b": [1.5, true, null, ""], "c": {}}')
     assert named(replace(text, rule=Json())) == 'x\\"é1.5truenull'
