@@ -9,7 +9,9 @@ import numpy as np
 from dise_core import Floats, Ids, MaskPredictor, Noise, Read, Reading
 from dise_core.blocks import BlockGrid
 from dise_core.plans.readouts import Candidates, Distribution, TokenLogProbs, TopLogProbs
-from dise_core.testing.promises import expect
+from dise_core.testing.promises import expect, gap_between
+from dise_core.testing.rows import ReferenceLogits, check_rows
+from dise_core.testing.tokenizers import check_tokenizer
 from dise_core.token_sets import EVERY, TokenSets
 
 STRANGE_NAMES = (
@@ -19,12 +21,20 @@ STRANGE_NAMES = (
 """Names that belong to no model."""
 
 
-def check_mask_predictor(predictor: MaskPredictor, tolerance: float = 1e-4) -> None:
+def check_mask_predictor(
+    predictor: MaskPredictor, tolerance: float = 1e-4, *, logits: ReferenceLogits | None = None
+) -> None:
     """Check that the predictor's readouts agree with each other, are the same alone as in
-    a batch of texts of different lengths, and heed a context if it reads two streams.
+    a batch of texts of different lengths, heed guidance and each option of Candidates,
+    and what its abilities say; and that its tokenizer's texts are stable.
 
-    tolerance: how far log-probabilities of one text may differ, in nats.
+    tolerance: how far log-probabilities of one text may differ, in nats. logits: another
+    implementation of the model, slow and simple: it returns the logits [N, V] of a text,
+    int64 [N], row i for the token AT i (row 0 is not read of a causal model). Without it,
+    answers are compared with the predictor's own distribution: a forgotten shift, say,
+    is not found.
     """
+    check_tokenizer(predictor.tokenizer, predictor.info.vocab_size)
     is_known = all(0 <= end < predictor.info.vocab_size for end in predictor.info.special.eos_ids)
     expect(is_known, "end tokens must be in the vocabulary")
     texts = _texts_of(predictor)
@@ -36,12 +46,14 @@ def check_mask_predictor(predictor: MaskPredictor, tolerance: float = 1e-4) -> N
         [alone] = predictor.read([read])
         is_same = np.array_equal(alone.token_ids, reading.token_ids)
         expect(is_same, "a read must get the same tokens alone and in a batch")
-        gap = np.abs(alone.logprobs - reading.logprobs).max(initial=0)
+        gap = gap_between(alone.logprobs, reading.logprobs)
         expect(gap <= tolerance, f"log-probabilities alone and in a batch differ by {gap}")
         expect(bool((reading.logprobs <= tolerance).all()), "log-probabilities must not be above 0")
     num = len(reads) // len(texts)
     for start in range(0, len(reads), num):
         _check_readouts(reads[start : start + num], together[start : start + num], tolerance)
+    for ids in texts:
+        check_rows(predictor, _with_mask(ids, predictor), tolerance, logits)
     for ids in texts if "among" in predictor.abilities else ():
         _check_among(predictor, ids, tolerance)
     if predictor.info.block_length is not None and "two-stream" in predictor.abilities:
@@ -61,7 +73,7 @@ def _check_two_streams(
     for start, stop in grid.spans(0, len(context)):
         text, positions = np.append(context[:start], masked[start:stop]), everywhere[start:stop]
         [alone] = predictor.read([Read(text, positions, TokenLogProbs(context[positions]))])
-        difference = np.abs(alone.logprobs - together.logprobs[positions]).max()
+        difference = gap_between(alone.logprobs, together.logprobs[positions])
         promise = "with context_ids a block must be read after the finished ones before it"
         message = f"{promise}: its log-probabilities differ by {difference}"
         expect(difference <= tolerance, message)
@@ -121,7 +133,7 @@ def _check_readouts(reads: Sequence[Read], readings: Sequence[Reading], toleranc
         ("Candidates with a temperature", drawn.token_ids, drawn.logprobs),
         ("Candidates with a bias", biased.token_ids, biased.logprobs),
     ):
-        difference = np.abs(everything.logprobs[rows, tokens] - logprobs).max(initial=0)
+        difference = gap_between(everything.logprobs[rows, tokens], logprobs)
         expect(difference <= tolerance, f"{name} differs from the distribution by {difference}")
     best = everything.logprobs.max(axis=1)
     is_first = top.logprobs[:, 0] >= best - tolerance
@@ -145,7 +157,7 @@ def _check_named(read: Read, reading: Reading, logprobs: Floats, tolerance: floa
     expected = read.readout.named(len(read.positions))
     is_named = np.array_equal(reading.token_ids[:, read.readout.k :], expected)
     expect(is_named, "TopLogProbs must end with `ids`, then the position's target")
-    gap = np.abs(np.take_along_axis(logprobs, reading.token_ids, 1) - reading.logprobs).max()
+    gap = gap_between(np.take_along_axis(logprobs, reading.token_ids, 1), reading.logprobs)
     expect(gap <= tolerance, f"TopLogProbs with ids differs from the distribution by {gap}")
     likely = np.maximum(logprobs, -1e3)
     gap = np.abs((np.exp(likely) * likely).sum(axis=1) - reading.confidences).max()
@@ -169,9 +181,9 @@ def _check_among(predictor: MaskPredictor, ids: Ids, tolerance: float) -> None:
         for row, number in zip(every, which.tolist(), strict=True)
     ]
     expected = every[np.arange(len(own)), own] - masses
-    gap = np.abs(told.logprobs - expected).max(initial=0)
+    gap = gap_between(told.logprobs, expected)
     expect(gap <= tolerance, f"{promise} differ from the distribution by {gap}")
-    gap = np.abs(top.masses - masses).max(initial=0)
+    gap = gap_between(top.masses, np.array(masses))
     expect(gap <= tolerance, f"{promise}: the masses of TopLogProbs are off by {gap}")
 
 
@@ -182,12 +194,16 @@ def _texts_of(predictor: MaskPredictor) -> list[Ids]:
     return [random.choice(allowed, length) for length in lengths]
 
 
+def _with_mask(ids: Ids, predictor: MaskPredictor) -> Ids:
+    """Return the text with a mask at its last odd position, if the model has one."""
+    if (mask_id := predictor.info.special.mask_id) is None:
+        return ids
+    return np.where(np.arange(len(ids)) == len(ids) // 2 * 2 - 1, mask_id, ids)
+
+
 def _questions(ids: Ids, predictor: MaskPredictor) -> list[Read]:
     """Return one Read per readout of one text, at every other position from 1 on."""
-    positions = np.arange(1, len(ids), 2)
-    if predictor.info.special.mask_id is not None:
-        ids = ids.copy()
-        ids[positions[-1]] = predictor.info.special.mask_id
+    positions, ids = np.arange(1, len(ids), 2), _with_mask(ids, predictor)
     forbidden = () if predictor.info.special.mask_id is None else (predictor.info.special.mask_id,)
     neutral, favoured, *_ = (token for token in range(3) if token not in forbidden)
     readouts = (

@@ -6,8 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from dise_core import Generation, Ids, MaskPredictor, Plan, Score, TokenSequence, drive
-from dise_core.errors import PluginError
+from dise_core import (
+    Floats,
+    Generation,
+    Ids,
+    LogProbs,
+    MaskPredictor,
+    Plan,
+    Score,
+    TokenSequence,
+    drive,
+)
+from dise_core.errors import PlanError, PluginError
 from dise_core.scoring.scorer import Scorer, Selector
 from dise_core.scoring.sequence_scorer import SequenceScorer, WholeResponse, regenerate
 from dise_core.writing.policy import UnmaskingPolicy, UnmaskingStep
@@ -44,12 +54,21 @@ def expect_close(value: float, expected: float, tolerance: float, promise: str) 
     expect(value == expected or abs(value - expected) <= tolerance, promise)
 
 
+def gap_between(values: Floats | LogProbs, expected: Floats | LogProbs) -> float:
+    """Return how far values [...] are from others at most: 0 where both are the same
+    infinity, inf where one is NaN.
+    """
+    with np.errstate(invalid="ignore"):
+        gaps = np.where(values == expected, 0, np.abs(values - expected))
+    return float(np.nan_to_num(gaps, nan=np.inf).max(initial=0))
+
+
 @contextmanager
 def kept() -> Iterator[None]:
     """Raise AssertionError for what is refused where requests are answered, too."""
     try:
         yield
-    except PluginError as error:
+    except (PluginError, PlanError) as error:
         raise AssertionError(str(error)) from error
 
 

@@ -1,0 +1,237 @@
+"""check_mask_predictor fails each adapter that is wrong, by the promise that it breaks, and
+passes adapters that are right.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dise_core import LLM, BlockCausal, Candidates, Causal, Floats, Ids, InputError, Read, Reading
+from dise_core.models.attention import BIDIRECTIONAL, Attention
+from dise_core.testing import ToyPredictor, check_mask_predictor, naive_readout
+from dise_core.testing.toy_model import MASK, LetterTokenizer, Logits
+from tests import reference_dream, reference_llada, reference_modernbert
+
+
+class Changing(ToyPredictor):
+    """Answers changed Reads."""
+
+    def __init__(
+        self, change: Callable[[Read], Read], attention: Attention = BIDIRECTIONAL
+    ) -> None:
+        super().__init__(attention=attention)
+        self._change = change
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        return super().read([self._change(read) for read in reads])
+
+
+def unguided(read: Read) -> Read:
+    return replace(read, guidance=None)
+
+
+def unshadowed(read: Read) -> Read:
+    return replace(read, shadow=False)
+
+
+def unfinished(read: Read) -> Read:
+    """Blocks are not completed."""
+    return replace(read, is_complete=True)
+
+
+def greedy(read: Read) -> Read:
+    readout = read.readout
+    if not isinstance(readout, Candidates) or not readout.is_drawn:
+        return read
+    return replace(read, readout=replace(readout, temperature=0.0))
+
+
+def plain(read: Read) -> Read:
+    """Bias, unranked and the kind of confidence are ignored."""
+    readout = read.readout
+    if not isinstance(readout, Candidates) or readout.allowed:
+        return read
+    bare = replace(readout, bias=(), unranked=(), confidence="probability")
+    return replace(read, readout=bare)
+
+
+class Unshifted(ToyPredictor):
+    """Answers position i by the row for i - 1: the shift is forgotten."""
+
+    def logits(self, ids: Ids) -> Logits:
+        rows = super().logits(ids)
+        return np.concatenate([rows[:1], rows[:-1]])
+
+
+class Garbling(LetterTokenizer):
+    def decode(self, ids: Ids) -> str:
+        return super().decode((ids + 1) % 10)
+
+
+class Garbled(ToyPredictor):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokenizer = Garbling()
+
+
+class Padded(ToyPredictor):
+    """Pads a batch to its longest text, and attends to the padding."""
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        longest = max(len(read.token_ids) for read in reads)
+        padded = [
+            replace(
+                read,
+                token_ids=np.append(
+                    read.token_ids, np.zeros(longest - len(read.token_ids), np.int64)
+                ),
+                guidance=None,
+            )
+            for read in reads
+        ]
+        return super().read(padded)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "promise"),
+    [
+        (Changing(unguided), r"guidance must make the logits u \+ \(s \+ 1\)\(c - u\)"),
+        (Changing(unshadowed), "a shadow must be answered as if its position were masked"),
+        (Unshifted(), "must be answered with the distribution for the token AT i"),
+        (Changing(greedy), "Candidates must heed the temperature: the tokens are"),
+        (Changing(plain), "Candidates must heed bias: the tokens are"),
+        (Garbled(), "decode must return the text that encode was given"),
+        (Changing(unfinished, BlockCausal(4)), "must be read with end tokens up to the block"),
+        (Padded(), "alone and in a batch"),
+    ],
+)
+def test_each_wrong_adapter_fails_by_the_promise_that_it_breaks(
+    mutant: ToyPredictor, promise: str
+) -> None:
+    reference = ToyPredictor(attention=mutant.info.attention).logits
+    with pytest.raises(AssertionError, match=promise):
+        check_mask_predictor(mutant, logits=reference)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "promise"),
+    [
+        ("bias", (), "bias: the tokens"),
+        ("unranked", (), "unranked: the confidences"),
+        ("confidence", "probability", "confidence 'entropy': the confidences"),
+        ("top_p", 1.0, "top_p: the tokens"),
+        ("top_k", 0, "top_k: the tokens"),
+        ("is_tempered", False, "is_tempered: the confidences"),
+        ("forbidden", (MASK,), "forbidden: the tokens"),
+    ],
+)
+def test_an_option_of_candidates_that_is_ignored_is_named(
+    field: str, value: Any, promise: str
+) -> None:
+    def ignore(read: Read) -> Read:
+        readout = read.readout
+        if not isinstance(readout, Candidates) or readout.allowed:
+            return read
+        return replace(read, readout=replace(readout, **{field: value}))
+
+    with pytest.raises(AssertionError, match=f"Candidates must heed {promise}"):
+        check_mask_predictor(Changing(ignore))
+
+
+class Masked(ToyPredictor):
+    """As MDLM: the mask is never the token, by zero probability."""
+
+    abilities = frozenset({"shadow"})
+
+    def _answer(self, read: Read) -> Reading:
+        guidance = read.guidance
+        rows = self._rows(read, read.token_ids)
+        if guidance is not None:
+            bare = self._rows(read, guidance.token_ids)
+            rows = bare + (guidance.scale + 1) * (rows - bare)
+        rows[:, MASK] = -np.inf
+        return naive_readout(rows, read)
+
+    def _rows(self, read: Read, ids: Ids) -> Logits:
+        rows: Logits = super()._logits_at(read, ids, None)
+        return rows
+
+    def reference(self, ids: Ids) -> Floats:
+        rows: Logits = super().logits(ids)
+        rows[:, MASK] = -np.inf
+        return rows
+
+
+class Ratios(ToyPredictor):
+    """As SEDD: the noise is the share of masks, and it says nothing of a visible token."""
+
+    abilities = frozenset()
+
+    def logits(self, ids: Ids) -> Logits:
+        rows: Logits = super().logits(ids) * (1 + float((ids == MASK).mean()))
+        rows[ids != MASK] = 0.0
+        return rows
+
+
+class OneWay(ToyPredictor):
+    """A causal model: the row before a position answers it."""
+
+    abilities = frozenset({"among"})
+
+    def __init__(self) -> None:
+        super().__init__(attention=Causal())
+
+    def logits(self, ids: Ids) -> Logits:
+        rows = super().logits(ids)
+        return np.concatenate([rows[:1], rows[:-1]])
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        if any(0 in read.positions for read in reads):
+            raise InputError("there is no answer for the first token of a text")
+        return super().read(reads)
+
+
+@pytest.mark.parametrize(
+    "toy", [ToyPredictor(), ToyPredictor(attention=BlockCausal(4)), Masked(), Ratios(), OneWay()]
+)
+def test_a_right_toy_passes(toy: ToyPredictor) -> None:
+    check_mask_predictor(toy, logits=getattr(toy, "reference", toy.logits))
+
+
+def test_a_model_without_a_mask_passes() -> None:
+    """As SEDD with uniform noise."""
+    toy = ToyPredictor()
+    toy.abilities = frozenset()
+    special = replace(toy.info.special, mask_id=None)
+    toy.info = replace(toy.info, special=special)
+    check_mask_predictor(toy, logits=toy.logits)
+
+
+def llada(folder: Path) -> tuple[Path, Any]:
+    path = reference_llada.checkpoint(folder)
+    return path, reference_llada.ReferenceLLaDA(path)
+
+
+def dream(folder: Path) -> tuple[Path, Any]:
+    """Its rows are shifted: each predicts the next token."""
+    path = reference_dream.write_checkpoint(folder, reference_dream.default_config())
+    return path, reference_dream.ReferenceDream(path)
+
+
+def masked_lm(folder: Path) -> tuple[Path, Any]:
+    path = reference_modernbert.write_checkpoint(folder / "model")
+    return path, reference_modernbert.ReferenceModernBert(path)
+
+
+@pytest.mark.parametrize("build", [llada, dream, masked_lm])
+def test_our_own_adapters_pass_beside_independent_models(
+    tmp_path: Path, build: Callable[[Path], tuple[Path, Any]]
+) -> None:
+    path, reference = build(tmp_path)
+    check_mask_predictor(
+        LLM(str(path)).predictor, logits=lambda ids: np.asarray(reference.logprobs(ids.tolist()))
+    )
