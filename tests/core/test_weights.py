@@ -221,7 +221,8 @@ def test_weights_end_where_the_text_ends() -> None:
     ],
 )
 def test_a_plugins_weights_are_checked(values: Any, promise: str) -> None:
-    with pytest.raises(PluginError, match=f"selector Given of {__name__} must return .*{promise}"):
+    problem = f"selector 'given' of plugin 'guest' must return .*{promise}"
+    with pytest.raises(PluginError, match=problem):
         scored(ToyPredictor(), selector="given", selector_settings={"values": values})
 
 
