@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from dise_core import Constraint, Denoiser, Generation, Noise, Reviser, Score
+from dise_core import Constraint, Denoiser, Generation, Ids, InputError, Noise, Plan, Reviser, Score
+from dise_core.constraints.building import Source, build
 from dise_core.history import Writing
 from dise_core.models.attention import BlockCausal
 from dise_core.models.predictor import MaskPredictor
@@ -14,8 +15,9 @@ from dise_core.params.requests import SamplingParams
 from dise_core.plans.cost import count_nfe
 from dise_core.plans.plan import drive, gather
 from dise_core.plans.reading import Read, Reading
-from dise_core.plans.readouts import Confidence
+from dise_core.plans.readouts import Confidence, TokenLogProbs
 from dise_core.scoring.checks import CheckedSelector, checked_score
+from dise_core.scoring.faults import planned
 from dise_core.scoring.scorer import Scorer, Selector, Union
 from dise_core.scoring.sequence_scorer import WholeResponse
 from dise_core.sequence import TokenSequence
@@ -52,7 +54,8 @@ def check_scorer(
     scorer: Scorer, predictor: MaskPredictor | None = None, tolerance: float = 0.0
 ) -> None:
     """Check that the scorer gives a text the same score alone, again and beside other
-    texts, and -inf if and only if no position is scored.
+    texts, and -inf if and only if no position is scored; and that a mean of the tokens'
+    log-probabilities is that of the positions that it tells.
 
     predictor: the model that answers; None: toy models. tolerance: how far scores of one
     text may differ, in nats.
@@ -64,18 +67,23 @@ def check_scorer(
     several = list(texts(predictor or ToyPredictor()))
     if scorer.needs_writing:
         several = [_written(text, scorer.recorded) for text in several]
+
+    def score_of(text: TokenSequence, selector: Selector = everything) -> Plan[Score]:
+        return planned("scorer", scorer, scorer.score, text, selector)
+
     for text in several:
-        score, nfe = drive(count_nfe(scorer.score(text, everything)), read)
+        score, nfe = drive(count_nfe(score_of(text)), read)
         _check_score(checked_score("scorer", scorer, score), text)
-        again = drive(scorer.score(text, everything), read).value
+        again = drive(score_of(text), read).value
         same = f"the same text must get the same score, not {score.value} and {again}"
         expect_close(score.value, again, tolerance, same)
-        crowd = drive(gather(*(scorer.score(one, everything) for one in (*several, text))), read)
+        _check_positions(score, score_of(text), read, tolerance)
+        crowd = drive(gather(*(score_of(one) for one in (*several, text))), read)
         alone = "a text must get the same score alone and beside others"
         expect_close(crowd[-1].value, score.value, tolerance, alone)
         is_told = score.num_positions == 0 or scorer.needs_writing
         expect(is_told or nfe > 0, "a score over some position must ask the model")
-    nothing = drive(scorer.score(several[0], Union(parts=())), read)
+    nothing = drive(score_of(several[0], Union(parts=())), read)
     expect(nothing.value == -math.inf, f"no selected position must give -inf, not {nothing!r}")
 
 
@@ -84,29 +92,35 @@ def check_length_controller(
     controller: LengthController, predictor: MaskPredictor | None = None, tolerance: float = 0.0
 ) -> None:
     """Check that the controller keeps the prompt, leaves no mask, stays within the
-    model's limit, repeats itself, and evaluates the text that it returns. The others: as
-    in check_scorer.
+    model's limit and its own `longest`, repeats itself, and evaluates the text that it
+    returns. The others: as in check_scorer.
     """
     prompt = np.array([3, 1, 4])
     for num_tokens, limit in ((1, 12), (6, 12), (9, 40)):
         model = predictor or ToyPredictor(max_length=limit)
         params = SamplingParams(max_tokens=num_tokens, block_length=4)
         denoiser = Denoiser(replace(model.info, max_length=limit), Surest(), Noise(0), params)
-        result, nfe = drive(count_nfe(controller.generate(prompt, denoiser, SCORER)), model.read)
+        request = "length controller", controller, controller.generate, prompt, denoiser, SCORER
+        result, nfe = drive(count_nfe(planned(*request)), model.read)
         ends = prompt, denoiser.suffix, model.info.special.mask_id
         checked_generation("length controller", controller, result, *ends)
         length = len(result.sequence)
         expect(length <= limit, f"a text of {length} tokens does not fit a model of {limit}")
-        again = controller.generate(prompt, denoiser, SCORER)
         same = "the same request must give the same text"
-        expect_repeated(result, nfe, again, model, tolerance, same)
+        expect_repeated(result, nfe, planned(*request), model, tolerance, same)
+        length, longest = len(result.sequence.response), controller.longest(num_tokens)
+        expect(length <= longest, f"a response of {length} is above longest(), {longest}")
 
 
 def check_constraint(constraint: Constraint) -> None:
-    """Check that the constraint has an expression, the same each time."""
+    """Check that the constraint has an expression, the same each time, that compiles."""
     expression = constraint.expression()
     expect(isinstance(expression, str), f"an expression is a text, not {expression!r:.80}")
     expect(expression == constraint.expression(), "the expression must stay the same")
+    try:
+        build(Source.of(constraint))
+    except InputError as error:
+        raise AssertionError(f"the expression {expression!r:.80} must compile: {error}") from error
 
 
 @kept()
@@ -132,12 +146,12 @@ def _check_revised(
     generation = Generation(text, drive(SCORER.evaluate(text), predictor.read))
     params = SamplingParams(max_tokens=max_tokens, block_length=4, temperature=1.0)
     denoiser = Denoiser(predictor.info, Surest(), Noise(0), params, is_revised=True)
-    result, nfe = drive(count_nfe(reviser.revise(generation, denoiser, SCORER)), predictor.read)
+    request = "reviser", reviser, reviser.revise, generation, denoiser, SCORER
+    result, nfe = drive(count_nfe(planned(*request)), predictor.read)
     expect(np.array_equal(before, text.ids), "revise must leave the given text unchanged")
     checked_revision(reviser, result, text, predictor.info, max_tokens)
-    again = reviser.revise(generation, denoiser, SCORER)
     same = "the same response must be revised the same"
-    expect_repeated(result, nfe, again, predictor, tolerance, same)
+    expect_repeated(result, nfe, planned(*request), predictor, tolerance, same)
     positions = [token.position for revision in result.revisions for token in revision.tokens]
     is_inside = all(0 <= position < len(text.response) for position in positions)
     expect(is_inside, f"a revised token must be one of the given response: {positions}")
@@ -188,6 +202,34 @@ def _check_score(score: Score, text: TokenSequence) -> None:
     expect(bool(is_inside), f"a score's positions must lie in the text: {score.positions!r}")
     is_error = score.standard_error is None or score.standard_error >= 0
     expect(is_error, f"a standard error is at least 0: {score!r}")
+
+
+def _check_positions(
+    score: Score,
+    plan: Plan[Score],
+    read: Callable[[Sequence[Read]], Sequence[Reading]],
+    tolerance: float,
+) -> None:
+    """Raise AssertionError for a mean over other positions than it tells: all tokens'
+    log-probabilities are read lower, each by its position, and so must the mean be.
+    """
+    others: list[Read] = []
+    positions: list[Ids] = []
+
+    def read_lower(reads: Sequence[Read]) -> list[Reading]:
+        others.extend(each for each in reads if not isinstance(each.readout, TokenLogProbs))
+        positions.extend(each.positions for each in reads)
+        pairs = zip(reads, read(reads), strict=True)
+        return [
+            reading if others else replace(reading, logprobs=reading.logprobs - each.positions)
+            for each, reading in pairs
+        ]
+
+    lower = drive(plan, read_lower)
+    if positions and not others and score.is_mean and score.weights is None:
+        promise = "a mean must be that of the log-probabilities at the positions that it tells"
+        fall = float(np.mean(score.positions))
+        expect_close(score.value - lower.value, fall, tolerance + 1e-3, promise)
 
 
 def _read_both(reads: Sequence[Read]) -> list[Reading]:

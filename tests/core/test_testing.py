@@ -15,6 +15,7 @@ from dise_core import (
     Bidirectional,
     BlockCausal,
     Candidates,
+    Constraint,
     LengthController,
     MaskPredictor,
     Plan,
@@ -39,6 +40,7 @@ from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.testing import (
     ToyPredictor,
     check_claims,
+    check_constraint,
     check_length_controller,
     check_mask_predictor,
     check_reviser,
@@ -125,6 +127,49 @@ class Stale(LengthController):
             denoiser.text(np.append(prompt, [1, 2, 3]), len(prompt))
         )
         return Generation(text, evaluation)
+
+
+class Grown(LengthController):
+    """Writes three times what it says that it may."""
+
+    def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
+        text = yield from denoiser.write(prompt, 3 * denoiser.max_tokens)
+        return Generation(text, (yield from scorer.evaluate(text)), finish_reason="length")
+
+
+class Elsewhere(Scorer):
+    """Averages other positions than it tells."""
+
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
+        positions = np.flatnonzero(selector.select(sequence))
+        score = yield from DiSE().score(sequence, selector)
+        return replace(score, positions=positions[:1])
+
+
+class Bare(Scorer):
+    """Yields a Read instead of a list."""
+
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
+        positions = np.flatnonzero(selector.select(sequence))
+        targets = TokenLogProbs(sequence.ids[positions])
+        [reading] = yield Read(sequence.ids, positions, targets)  # type: ignore[misc]
+        return Score.mean_of(reading.logprobs, positions)
+
+
+class Unasked(Scorer):
+    """Has no yield."""
+
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
+        return Score.of_nothing()  # type: ignore[return-value]
+
+
+class Pattern(Constraint):
+    """What an expression says."""
+
+    pattern: str
+
+    def expression(self) -> str:
+        return self.pattern
 
 
 def changed(generation: Generation, last: int) -> TokenSequence:
@@ -232,6 +277,12 @@ class Forgetful(ToyPredictor):
         (check_scorer, Random(), "the same text must get the same score"),
         (check_scorer, Silent(), "must ask the model"),
         (check_scorer, NotANumber(), "must return a value that is a finite number"),
+        (check_scorer, Elsewhere(), "a mean must be that of the log-probabilities at the"),
+        (check_scorer, Bare(), r"must yield a list of Reads, as in `yield \[Read\(...\)\]`"),
+        (check_scorer, Unasked(), "must make a plan, a generator, not Score"),
+        (check_constraint, Pattern(pattern="[0-9"), "must compile: "),
+        (check_constraint, Pattern(pattern="(?=a)b"), "must compile: "),
+        (check_length_controller, Grown(), r"a response of 3 is above longest\(\), 1"),
         (check_unmasking_policy, Choosing(), r"commits 1\.\.1, not 2"),
         (check_unmasking_policy, Choosing(indices=(0, 0)), r"distinct indices in 0\.\.0"),
         (check_unmasking_policy, Choosing(indices=(0.0,)), r"distinct indices in 0\.\.0, int64"),
