@@ -1,5 +1,6 @@
 """What the embedded model writes in each mode, and each scorer's scores, are those on record.
 
+A regression record: it says that answers stay as they were; that they are right, other tests say.
 golden.jsonl holds them, each with its mode: the token ids and the score of each answer to the first
 drawn problems, and each scorer's scores of the greedy ones. The tokens are the same on processors
 that round differently (ATEN_CPU_CAPABILITY default, avx2 and avx512). Where a change of answers is
