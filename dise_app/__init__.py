@@ -4,9 +4,8 @@ The names exported here are public, for authors of verbs, routes and ways to ans
 docs/reference lists them.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
-
-from dise_core.lazy import lazily
 
 if TYPE_CHECKING:
     from dise_app.cli.options import SCORED, SHARED, FieldOptions, Own, Parts, option, verb
@@ -27,7 +26,18 @@ HOMES = {
     "dise_app.terminal.render": "show_answer show_legend",
 }
 
-__getattr__ = lazily(__name__, HOMES)
+
+def __getattr__(name: str) -> object:
+    """Return a public name. Until it is asked for nothing is imported, the core neither:
+    the command can be interrupted from its first moment.
+    """
+    for module, names in HOMES.items():
+        if name in names.split():
+            value: object = getattr(import_module(module), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'dise_app' has no attribute {name!r}")
+
 
 __all__ = [
     "SCORED", "SHARED", "Body", "FieldOptions", "FileRunner", "Limits", "Own", "Parts", "Service",

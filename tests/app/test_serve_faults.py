@@ -112,7 +112,7 @@ def test_a_stream_that_fails_midway_says_so_and_ends(server: tuple[str, AsyncLLM
     events = httpx.post(f"{url}/v1/completions", json=body, timeout=20).text.strip().split("\n\n")
     assert (
         json.loads(events[-2].removeprefix("data: "))["error"]["message"]
-        == "ZeroDivisionError: as planned"
+        == "scorer 'raising' of plugin 'guest': ZeroDivisionError: as planned"
     )
     assert events[-1] == "data: [DONE]"
 

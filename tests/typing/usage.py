@@ -53,13 +53,27 @@ class Surest(core.Scorer):
     """The mean log-probability of the likeliest token at the selected positions."""
 
     default_selector = "response"
+    takes_weights = True
 
     def score(self, sequence: core.TokenSequence, selector: core.Selector) -> core.Plan[dise.Score]:
         positions = np.flatnonzero(selector.select(sequence))
         if len(positions) == 0:
             return dise.Score.of_nothing()
         [reading] = yield [core.Read(sequence.ids, positions, core.TopLogProbs(1))]
-        return dise.Score.mean_of(reading.logprobs[:, 0], positions)
+        weights = selector.weights(sequence)
+        return dise.Score.mean_of(reading.logprobs[:, 0], positions, weights)
+
+
+class OwnTokens(core.Scorer):
+    """The mean log-probability of the selected tokens, by its terms."""
+
+    def terms(self, sequence: core.TokenSequence, selector: core.Selector) -> core.Plan[core.Terms]:
+        yield from ()
+        positions = np.flatnonzero(selector.select(sequence))
+        if len(positions) == 0:
+            return core.Terms()
+        targets = core.TokenLogProbs(sequence.ids[positions])
+        return core.Terms.mean_of([core.Read(sequence.ids, positions, targets)], positions)
 
 
 class Halving(core.LengthController):
@@ -159,8 +173,16 @@ class Digits(core.MaskPredictor):
         return [testing.naive_readout(self.logits(each), each) for each in reads]
 
     def logits(self, read: core.Read) -> core.Floats:
-        logits = np.zeros((len(read.positions), self.info.vocab_size))
-        logits[np.arange(len(logits)), read.token_ids[read.positions - 1]] = 3.0
+        logits = self.rows(read.token_ids)[read.positions]
+        if read.guidance is not None:
+            bare = self.rows(read.guidance.token_ids)[read.positions]
+            logits = bare + (read.guidance.scale + 1) * (logits - bare)
+        return logits
+
+    def rows(self, ids: core.Ids) -> core.Floats:
+        """Return the logits of a whole text, [N, V]."""
+        logits = np.zeros((len(ids), self.info.vocab_size))
+        logits[np.arange(len(ids)), ids[np.arange(len(ids)) - 1]] = 3.0
         return logits
 
 
@@ -224,13 +246,16 @@ def check_plugin() -> None:
     """Run the conformance kits on the plugin."""
     testing.check_selector(EverySecond(step=3))
     testing.check_scorer(Surest())
+    testing.check_scorer(OwnTokens())
     testing.check_scorer(Surest(), testing.ToyPredictor(), tolerance=1e-6)
     testing.check_length_controller(Halving(times=3))
     testing.check_unmasking_policy(Apart(gap=3))
     testing.check_unmasking_policy(Editing())
     testing.check_constraint(Even(digits=3))
     testing.check_reviser(WeakestToken())
-    testing.check_mask_predictor(Digits("digits", core.Bidirectional()))
+    digits = Digits("digits", core.Bidirectional())
+    testing.check_mask_predictor(digits, logits=digits.rows)
+    testing.check_tokenizer(digits.tokenizer, digits.info.vocab_size)
     testing.check_claims(Digits, claimed=["digits"], not_claimed=["countdown"])
 
 
@@ -378,7 +403,8 @@ def fail(llm: dise.LLM) -> None:
 def embed() -> None:
     """Run plans in a loop of one's own, on a model of one's own."""
     toy = testing.ToyPredictor(attention=core.Bidirectional())
-    text = core.TokenSequence.of([1, 2], [3, 4, 5], toy.info.special, block_length=4)
+    special, spell = toy.info.special, toy.tokenizer.spell
+    text = core.TokenSequence.of([1, 2], [3, 4, 5], special, block_length=4, spell=spell)
     plans = core.gather(Surest().score(text, EverySecond()), sureness(text))
     one, other = core.drive(plans, toy.read)
     print(one.value, other.num_positions)
