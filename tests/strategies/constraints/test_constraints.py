@@ -9,16 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dise_core import InputError, SamplingParams
+from dise_core import Constraint, InputError, SamplingParams
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.plugins.kinds import CONSTRAINT
 from dise_core.testing import check_constraint
 
 
-def expression(name: str, **settings: Any) -> str:
+def constraint_of(name: str, **settings: Any) -> Constraint:
     params = SamplingParams(constraint=name, constraint_settings=settings)
     constraint = installed_catalog().chosen(CONSTRAINT, params)
     assert constraint is not None
+    return constraint
+
+
+def expression(name: str, **settings: Any) -> str:
+    constraint = constraint_of(name, **settings)
     check_constraint(constraint)
     return constraint.expression()
 
@@ -31,7 +36,8 @@ def test_without_a_name_there_is_no_constraint() -> None:
 
 @given(st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=9), st.text(max_size=5))
 def test_every_choice_is_accepted_whatever_it_begins_with(choices: list[str], other: str) -> None:
-    pattern = re.compile(expression("choice", choices=[*choices, choices[0] + "2"]))
+    choice_of_all = constraint_of("choice", choices=[*choices, choices[0] + "2"])
+    pattern = re.compile(choice_of_all.expression())
     for choice in (*choices, choices[0] + "2"):
         assert pattern.fullmatch(choice)
     assert bool(pattern.fullmatch(other)) == (other in {*choices, choices[0] + "2"})
