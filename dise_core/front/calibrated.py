@@ -1,7 +1,7 @@
 """Whether a calibration holds for a request: its answers are made and scored as it was fitted."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import JsonValue
@@ -24,8 +24,8 @@ NOT_OF_ANSWERS = {"seed", "steps", "n", "best_of", *ScoringParams.model_fields} 
 @dataclass(frozen=True, slots=True)
 class Answers:
     """The answers that a request asks for. scoring: what applies to the model; params:
-    what is written, before that; None for given texts. is_finished: whether given texts
-    end.
+    what is written, before that; None for given texts. defaults: the settings of answers
+    for which nothing is asked. is_finished: whether given texts end.
     """
 
     predictors: Mapping[str, MaskPredictor]
@@ -34,6 +34,7 @@ class Answers:
     scorer: SequenceScorer
     scoring: ScoringParams
     params: SamplingParams | None = None
+    defaults: Mapping[str, JsonValue] = field(default_factory=dict)
     is_finished: bool = True
 
 
@@ -167,7 +168,7 @@ def _of_settings(calibration: Calibration, answers: Answers) -> Iterator[str]:
         if answers.params.constraint is not None and calibration.map is not None:
             yield "it was fitted on free answers, and this one keeps to a constraint"
         return
-    defaults = settings_of_answers(SamplingParams(), answers.catalog)
+    defaults = answers.defaults
     lengths = (None, "fixed" if info.block_length is None else "until-end")
     for name, value in settings_of_answers(answers.params, answers.catalog, info).items():
         aliases = lengths if name == "length" and value in lengths else (value,)

@@ -10,7 +10,6 @@ from dise_core.models.attention import BlockCausal
 from dise_core.models.info import ModelInfo
 from dise_core.models.predictor import Ability
 from dise_core.plans.reading import CacheHint, Read
-from dise_core.plans.readouts import among_of
 
 
 def completed(read: Read, info: ModelInfo) -> Read:
@@ -58,7 +57,7 @@ def _append(context: Ids | None, ends: Ids) -> Ids | None:
 def check_abilities(read: Read, info: ModelInfo, abilities: frozenset[Ability]) -> None:
     """Raise InputError for a kind of Read that these abilities do not answer."""
     has_context = read.context_ids is not None and isinstance(info.attention, BlockCausal)
-    is_among = among_of(read.readout) is not None
+    is_among = read.readout.among is not None
     if not (has_context or read.shadow or is_among):
         return  # as nearly all Reads, so that each costs little
     another = 'take another scorer, such as "dise", or the engine "transformers"'

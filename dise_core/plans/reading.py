@@ -7,7 +7,7 @@ import numpy as np
 
 from dise_core.arrays import Floats, Ids, LogProbs, Mask
 from dise_core.errors import PlanError, shown
-from dise_core.plans.readouts import Distribution, Readout, TokenLogProbs, TopLogProbs, among_of
+from dise_core.plans.readouts import Distribution, Readout, TokenLogProbs, TopLogProbs
 from dise_core.sequence import TokenSequence, are_within
 
 
@@ -130,7 +130,7 @@ class Read:
             num_targets = _length("targets", readout.targets)
             if num_targets != num_positions:
                 raise PlanError(f"a Read has {num_positions} positions but {num_targets} targets")
-        among = among_of(readout)
+        among = readout.among
         if among is not None and len(among.which) != num_positions:
             raise PlanError(
                 f"a Read has {num_positions} positions but {len(among.which)} sets of tokens"

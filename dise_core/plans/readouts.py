@@ -1,7 +1,7 @@
 """What a Read asks for at each position: readouts, computed where the logits are."""
 
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import FiniteFloat
@@ -57,6 +57,8 @@ class Candidates:
     -inf for the confidences; a candidate among them gets the lowest one. Source: LLaDA's
     confidence_eos_eot_inf.
     """
+
+    among: ClassVar[None] = None
 
     temperature: float = 0.0
     top_p: float = 1.0
@@ -121,6 +123,8 @@ class TopLogProbs:
 class Distribution:
     """Ask for the whole distribution: logprobs and token_ids [M, V]. In process only."""
 
+    among: ClassVar[None] = None
+
 
 Readout = TokenLogProbs | Candidates | TopLogProbs | Distribution
 
@@ -137,13 +141,8 @@ def named_ids(readout: Readout) -> tuple[Ids, ...]:
             return _sets(readout)
 
 
-def among_of(readout: Readout) -> TokenSets | None:
-    """Return the sets of tokens that a readout tells of, if any."""
-    return readout.among if isinstance(readout, TokenLogProbs | TopLogProbs) else None
-
-
 def _sets(readout: Readout) -> tuple[Ids, ...]:
-    among = among_of(readout)
+    among = readout.among
     return () if among is None else among.sets
 
 

@@ -214,7 +214,7 @@ class Catalog:
             raise input_error(error, f"{kind.title} {name!r}", cls.model_fields) from None
         if not entry.is_built_in:
             about = f"{kind.title} {name!r} of plugin {entry.plugin!r}"
-            cast("Strategy", strategy)._origin = about, entry.plugin
+            object.__setattr__(strategy, "_origin", (about, entry.plugin))
         return strategy
 
 

@@ -3,7 +3,7 @@
 from abc import ABC
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict, PrivateAttr
+from pydantic import BaseModel, ConfigDict
 
 
 class Strategy(BaseModel, ABC):
@@ -25,5 +25,6 @@ class Strategy(BaseModel, ABC):
         coerce_numbers_to_str=True,  # as a setting of the command, NAME=3, is a number
     )
 
-    _origin: tuple[str, str] | None = PrivateAttr(None)
-    """What errors call a third party's that a catalog made, and its plugin."""
+    _origin: ClassVar[tuple[str, str] | None] = None
+    """What errors call a third party's that a catalog made, and its plugin: set on the
+    object. A private attribute of pydantic's would cost all others, too."""

@@ -147,5 +147,7 @@ class Sampler:
 
     def note(self, writing: Writing, read: Read, recorded: Sequence[Reading]) -> None:
         """Keep the answers to a step's `recording` until the step commits."""
+        if not recorded:
+            return
         pairs = zip(self.recorded, recorded, strict=True)
         writing.see(read.positions, {kind: reading.confidences for kind, reading in pairs})

@@ -14,7 +14,7 @@ from torch import Tensor
 from dise_adapters.local.reading.candidates import choose, ids_on, log_normalizer, spread
 from dise_core import Candidates, Distribution, Ids, Read, Reading, TokenLogProbs, TopLogProbs
 from dise_core.arrays import probabilities
-from dise_core.plans.readouts import Readout, among_of
+from dise_core.plans.readouts import Readout
 from dise_core.token_sets import EVERY, TokenSets
 
 PER_ROW = ("targets", "noise", "among")
@@ -224,7 +224,7 @@ def _group(reads: Sequence[Read], indices: list[int]) -> ReadoutGroup:
     per_row = None
     if values[0] is not None:
         per_row = torch.from_numpy(np.concatenate(values))  # type: ignore[arg-type]
-    parts = [among for read in reads if (among := among_of(read.readout)) is not None]
+    parts = [among for read in reads if (among := read.readout.among) is not None]
     among = TokenSets.joined(parts) if parts else None
     return ReadoutGroup(reads[0].readout, indices, num_rows, per_row, among=among)
 
