@@ -1,7 +1,7 @@
 """Whether a calibration holds for a request: its answers are made and scored as it was fitted."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import JsonValue
@@ -34,7 +34,7 @@ class Answers:
     scorer: SequenceScorer
     scoring: ScoringParams
     params: SamplingParams | None = None
-    defaults: Mapping[str, JsonValue] = field(default_factory=dict)
+    defaults: Callable[[], Mapping[str, JsonValue]] = dict
     is_finished: bool = True
 
 
@@ -168,7 +168,7 @@ def _of_settings(calibration: Calibration, answers: Answers) -> Iterator[str]:
         if answers.params.constraint is not None and calibration.map is not None:
             yield "it was fitted on free answers, and this one keeps to a constraint"
         return
-    defaults = answers.defaults
+    defaults = answers.defaults()
     lengths = (None, "fixed" if info.block_length is None else "until-end")
     for name, value in settings_of_answers(answers.params, answers.catalog, info).items():
         aliases = lengths if name == "length" and value in lengths else (value,)

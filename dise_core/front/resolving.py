@@ -202,7 +202,7 @@ class Resolver:
             scorer,
             params,
             prepared.asked,
-            self.default_settings,
+            lambda: self.default_settings,
         )
         return ResolvedWriting(
             prompt,
