@@ -140,10 +140,11 @@ async def chat(
     prepared = await service.sampling(body, request)
     reply = form(body, prepared.asked, service.model)
     turns, tools = body.conversation, body.shown_tools
+    llm, kwargs = service.llm, body.chat_template_kwargs
     if body.stream:
-        steps = service.llm.stream(turns, prepared, tools=tools)
+        steps = llm.stream(turns, prepared, tools=tools, chat_template_kwargs=kwargs)
         return await stream(service, steps, reply, request)
-    work = service.llm.chat(turns, prepared, tools=tools)
+    work = llm.chat(turns, prepared, tools=tools, chat_template_kwargs=kwargs)
     outputs = await service.run(work, request)
     return await written_out(lambda: reply.whole(outputs), outputs[0].outputs[0])
 

@@ -28,6 +28,7 @@ from dise_core.plans.outcome import Budget, Outcome
 from dise_core.plans.plan import Plan
 from dise_core.plans.reading import Read
 from dise_core.plugins.catalog import Catalog
+from dise_core.records import Fields
 from dise_core.writing.canvas import Canvases, CanvasUpdate
 
 P = ParamSpec("P")
@@ -181,6 +182,7 @@ class AsyncLLM:
         chat: bool | None = None,
         suffix: Prompt | None = None,
         tools: Sequence[FunctionTool] = (),
+        chat_template_kwargs: Fields | None = None,
     ) -> AsyncGenerator[CanvasUpdate | RequestOutput, None]:
         """Yield as LLM.stream does, fewer updates where they are taken late. Leaving the
         iteration early cancels the request.
@@ -199,7 +201,8 @@ class AsyncLLM:
             reads = [replace(read, cache=None) for read in reads if read.canvas is not None]
             loop.call_soon_threadsafe(add, reads)
 
-        plan = request(self.planner, prompt, checked, chat, suffix, tools)
+        more = suffix, tools, chat_template_kwargs
+        plan = request(self.planner, prompt, checked, chat, *more)
         future = asyncio.wrap_future(self.engine.submit(plan, tell, Caller(self.budget)))
         future.add_done_callback(lambda _: news.put_nowait(None))
         canvases = Canvases(self.predictor)

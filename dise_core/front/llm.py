@@ -23,7 +23,7 @@ from dise_core.plans.outcome import Outcome
 from dise_core.plans.plan import Plan
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.discovery import installed_catalog, with_plugins
-from dise_core.records import Record
+from dise_core.records import Fields, Record
 from dise_core.scoring.calibration import Calibration
 from dise_core.threads import choose_threads
 from dise_core.writing.canvas import Canvases, CanvasUpdate
@@ -173,12 +173,14 @@ class LLM(Verbs):
         chat: bool | None = None,
         suffix: Prompt | None = None,
         tools: Sequence[FunctionTool] = (),
+        chat_template_kwargs: Fields | None = None,
     ) -> Generator[CanvasUpdate | RequestOutput, None, None]:
         """Yield what each denoising step commits, then the answer. Raises what `generate`
-        raises. The prompt may be a list of messages. suffix: as in `fill`. Leaving early
-        cancels the request.
+        raises. The prompt may be a list of messages. suffix: as in `fill`. tools,
+        chat_template_kwargs: as in `chat`. Leaving early cancels the request.
         """
-        return self.watch(request(self.planner, prompt, params, chat, suffix, tools))
+        more = suffix, tools, chat_template_kwargs
+        return self.watch(request(self.planner, prompt, params, chat, *more))
 
     def watch(
         self, plan: Plan[RequestOutput]

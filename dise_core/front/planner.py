@@ -17,6 +17,7 @@ from dise_core.params.requests import ScoringParams
 from dise_core.plans.cost import count_cost
 from dise_core.plans.plan import Plan, gather, salted
 from dise_core.plans.readouts import Confidence
+from dise_core.records import Fields
 from dise_core.scoring.calibration import Calibration
 from dise_core.sequence import TokenSequence
 from dise_core.writing.generation import Generation
@@ -60,9 +61,13 @@ class Planner:
         return (yield from self._write(self.resolver.writing(context, prepared, recorded)))
 
     def chat(
-        self, messages: Sequence[Message], params: Preparable, tools: Sequence[FunctionTool] = ()
+        self,
+        messages: Sequence[Message],
+        params: Preparable,
+        tools: Sequence[FunctionTool] = (),
+        template_kwargs: Fields | None = None,
     ) -> Plan[RequestOutput]:
-        context = self.resolver.prompts.conversation(messages, tools)
+        context = self.resolver.prompts.conversation(messages, tools, template_kwargs)
         prepared = self.resolver.prepared(params)
         return (yield from self._write(self.resolver.writing(context, prepared)))
 

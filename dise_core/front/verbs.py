@@ -23,6 +23,7 @@ from dise_core.models.tokenizer import FunctionTool, Message
 from dise_core.params.requests import ScoringParams
 from dise_core.plans.outcome import Outcome
 from dise_core.plans.plan import Plan, numbered
+from dise_core.records import Fields
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -112,11 +113,13 @@ class Verbs(ABC):
         *,
         sampling_params: Sampling = None,
         tools: Sequence[FunctionTool] = (),
+        chat_template_kwargs: Fields | None = None,
         on_error: OnError = "raise",
     ) -> list[RequestOutput]:
         """Return one answer per conversation, a list of {"role", "content"} messages, in
         order.
-        tools: functions in OpenAI's format, shown to the model. The others: see
+        tools: functions in OpenAI's format, shown to the model. chat_template_kwargs:
+        variables of the model's chat template, as JSON has them. The others: see
         `generate`.
         """
         check_list(conversations, "conversations", "a conversation or a list of them")
@@ -125,7 +128,10 @@ class Verbs(ABC):
         if len(many) == 0:
             raise InputError("no conversation given", "conversations")
         settings = _prepared(self.planner, len(many), "conversations", params, sampling_params)
-        plans = [self.planner.chat(*pair, tools) for pair in zip(many, settings, strict=True)]
+        plans = [
+            self.planner.chat(*pair, tools, chat_template_kwargs)
+            for pair in zip(many, settings, strict=True)
+        ]
         return self.do(_answers(self.planner, plans, "conversation", on_error, settings=settings))
 
     def fill(
@@ -242,15 +248,23 @@ def request(
     chat: bool | None,
     suffix: Prompt | None = None,
     tools: Sequence[FunctionTool] = (),
+    template_kwargs: Fields | None = None,
 ) -> Plan[RequestOutput]:
     """Return the plan of a prompt, a conversation, or the gap before a suffix."""
     checked = planner.resolver.prepared(params, suffix is not None)
-    if suffix is not None:
-        return planner.fill(cast("Prompt", prompt), suffix, checked)
-    if not isinstance(prompt, str):
+    if suffix is None and not isinstance(prompt, str):
         check_list(prompt, "prompt", "a text, token ids or a conversation")
         if any(isinstance(item, Mapping) for item in prompt):
-            return planner.chat(cast("Sequence[Message]", prompt), checked, tools)
+            turns = cast("Sequence[Message]", prompt)
+            return planner.chat(turns, checked, tools, template_kwargs)
+    if template_kwargs:
+        raise InputError(
+            "chat_template_kwargs are for a conversation, and the prompt is none; give a "
+            "list of messages, or leave them out",
+            "chat_template_kwargs",
+        )
+    if suffix is not None:
+        return planner.fill(cast("Prompt", prompt), suffix, checked)
     return planner.generate(cast("Prompt", prompt), checked, chat)
 
 

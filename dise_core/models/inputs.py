@@ -1,5 +1,6 @@
 """What users hand over in Python: taken as it is meant, or refused by an InputError."""
 
+import json
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import TypeVar, cast
@@ -8,10 +9,17 @@ import numpy as np
 
 from dise_core.errors import InputError, shown
 from dise_core.params.base import Params
+from dise_core.records import Record
 
 P = TypeVar("P", bound=Params)
 PromptInput = str | Sequence[int] | Sequence[str | Sequence[int]]
 """A text or token ids, or several of either; one prompt, or several."""
+
+MAX_TEMPLATE_KWARGS = 4096
+"""Characters of a chat template's variables, as JSON."""
+
+MAX_DIGITS = 6
+"""Digits of their whole numbers, over which a template may loop."""
 
 
 def check_list(value: object, parameter: str, description: str) -> Sequence[object]:
@@ -60,6 +68,46 @@ def check_messages(conversation: object) -> None:
             raise InputError(
                 f'a message needs "role" and "content", both text: {shown(message)}', "messages"
             )
+
+
+def variables_of(value: object) -> Record:
+    """Return a copy of a chat template's variables, which are JSON of bounded size."""
+    name = "chat_template_kwargs"
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise InputError(
+            f"chat_template_kwargs must be a JSON object, not {_describe(value)}", name
+        )
+    try:
+        text = json.dumps(dict(value), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(
+            "chat_template_kwargs must be what JSON can express, which excludes other "
+            f"objects and numbers that are not finite: {error}",
+            name,
+        ) from error
+    if len(text) > MAX_TEMPLATE_KWARGS:
+        raise InputError(
+            f"chat_template_kwargs have {len(text)} characters as JSON, more than the "
+            f"{MAX_TEMPLATE_KWARGS} that they may have; give less",
+            name,
+        )
+    return dict(json.loads(text, parse_int=_short_int, parse_float=_small_float))
+
+
+def _short_int(digits: str) -> int:
+    if len(digits.lstrip("-")) > MAX_DIGITS:
+        raise InputError(
+            f"{digits:.40} in chat_template_kwargs has more than {MAX_DIGITS} digits; "
+            "give a smaller number, or a text",
+            "chat_template_kwargs",
+        )
+    return int(digits)
+
+
+def _small_float(text: str) -> float:
+    number = float(text)
+    _short_int(str(int(number)))
+    return number
 
 
 def check_choice(value: object, parameter: str) -> None:

@@ -7,9 +7,10 @@ import numpy as np
 
 from dise_core.arrays import Ids
 from dise_core.errors import InputError, TooLongError
-from dise_core.models.inputs import check_choice, check_list, check_messages
+from dise_core.models.inputs import check_choice, check_list, check_messages, variables_of
 from dise_core.models.predictor import MaskPredictor
 from dise_core.models.tokenizer import FunctionTool, Message, Tokenizer
+from dise_core.records import Fields
 from dise_core.sequence import TokenSequence, as_ids, check_token_ids
 
 CHARACTERS_PER_TOKEN = 128
@@ -128,16 +129,23 @@ class Prompts:
         return GivenPrompt(ids, "")
 
     def conversation(
-        self, messages: Sequence[Message], tools: Sequence[FunctionTool] = ()
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[FunctionTool] = (),
+        template_kwargs: Fields | None = None,
     ) -> GivenPrompt:
-        """Return a conversation up to the model's answer. tools: what it may call."""
+        """Return a conversation up to the model's answer. tools: what it may call.
+        template_kwargs: variables of the model's chat template, not of a judge's.
+        """
         check_messages(messages)
         for message in messages:
             self.refuse_endless(message["content"], "messages")
             self.refuse_endless(str(message.get("tool_calls")), "messages")
         self.refuse_endless(str(tools), "tools")
         self._check_template("give the prompt as one text", "messages")
-        ids = self.predictor.tokenizer.encode_chat(messages, tools)
+        kwargs = variables_of({} if template_kwargs is None else template_kwargs)
+        tokenizer = self.predictor.tokenizer.with_template_kwargs(kwargs)
+        ids = tokenizer.encode_chat(messages, tools)
         return GivenPrompt(ids, messages[-1]["content"], tuple(messages), tuple(tools), True)
 
     def gap(self, prefix: Prompt, suffix: Prompt) -> GivenPrompt:

@@ -4,11 +4,12 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
 from dise_core.arrays import Ids
-from dise_core.errors import InputError
+from dise_core.errors import InputError, shown
 from dise_core.records import Fields
 
 Message = Fields
@@ -46,6 +47,21 @@ class Tokenizer(ABC):
 
         Raises InputError for messages that the template refuses.
         """
+
+    def with_template_kwargs(self, kwargs: Fields) -> Self:
+        """Return this tokenizer, whose chat template is also given these variables, of
+        JSON.
+
+        Raises InputError for names that the template is given anyway, and for any if the
+        tokenizer takes none.
+        """
+        if kwargs:
+            raise InputError(
+                "this model's chat template takes no chat_template_kwargs, and "
+                f"{shown(list(kwargs))} are given; leave them out",
+                "chat_template_kwargs",
+            )
+        return self
 
     @cached_property
     def turn_end(self) -> str:

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
 from dise_adapters.embedded import CountdownPredictor, WordProblemsPredictor
 from dise_core import LLM, InputError, SamplingParams
-from dise_core.front.outputs import CompletionOutput
+from dise_core.front.outputs import CompletionOutput, RequestOutput
 from dise_core.models.pieces import pieces
+from dise_core.sequence import as_ids
 
 ONE_A_STEP = SamplingParams(max_tokens=48, block_length=16, tokens_per_step=1)
 SENTENCE = SamplingParams(
@@ -197,3 +198,20 @@ def test_the_token_that_ends_a_turn_follows_a_response_in_a_conversation(
     llm = LLM("word-problems")
     llm.predictor.tokenizer._tokenizer.chat_template = template  # type: ignore[attr-defined]
     assert llm.predictor.tokenizer.token_text(llm.planner.end_id([5, 6], chat) or 0) == end
+
+
+def test_a_conversation_may_come_with_variables_of_the_chat_template() -> None:
+    llm, turns = LLM("countdown"), [{"role": "user", "content": "83,18,75"}]
+    tokenizer, kwargs = llm.predictor.tokenizer, {"x": [1, 0]}
+    template = "{{ x | join('+') }}="
+    tokenizer._tokenizer.chat_template = template  # type: ignore[attr-defined]
+    params = SamplingParams(max_tokens=2)
+    [answer] = llm.chat(turns, params, chat_template_kwargs=kwargs)
+    *_, streamed = llm.stream(turns, params, chat_template_kwargs=kwargs)
+    assert isinstance(streamed, RequestOutput)
+    for each in (answer, streamed):
+        assert tokenizer.decode(as_ids(each.prompt_token_ids)) == "1+0="
+    [plain] = llm.chat(turns, params, chat_template_kwargs={})
+    assert tokenizer.decode(as_ids(plain.prompt_token_ids)) == "="
+    with pytest.raises(InputError, match="chat_template_kwargs are for a conversation"):
+        llm.stream("83,18,75", params, chat_template_kwargs=kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -68,6 +69,62 @@ def test_neutral_fields_of_gateways_are_taken_and_others_named(client: httpx.Cli
     refusal = client.post("/v1/completions", json=body | {"nvext": {"greed_sampling": True}})
     assert refusal.status_code == 400
     assert refusal.json()["error"]["param"] == "nvext.greed_sampling"
+
+
+@pytest.fixture(scope="module")
+def thinker() -> Iterator[httpx.Client]:
+    """An embedded model whose template reads a variable."""
+    llm = AsyncLLM("countdown")
+    llm.predictor.tokenizer._tokenizer.chat_template = (  # type: ignore[attr-defined]
+        "{{ messages[-1].content }} -> {{ 100 if enable_thinking else 7 }}"
+    )
+    with serving(llm, Limits(grace=5)) as url, httpx.Client(base_url=url) as client:
+        yield client
+
+
+THINKING = {"chat_template_kwargs": {"enable_thinking": True}}
+MESSAGES = [{"role": "user", "content": "83,18,75"}]
+TURNS: dict[str, Any] = {"messages": MESSAGES, "max_tokens": 4}
+STREAM = {"stream": True, "stream_options": {"include_usage": True}}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("tokenize", {"messages": MESSAGES}, "count"),
+        ("v1/chat/completions", TURNS, "prompt_tokens"),
+        ("v1/chat/completions", TURNS | STREAM, "prompt_tokens"),
+        ("v1/responses", {"input": "83,18,75", "max_output_tokens": 4}, "input_tokens"),
+        ("v1/responses", {"input": "83,18,75", "stream": True}, "input_tokens"),
+    ],
+)
+def test_a_chat_template_is_given_its_variables(
+    thinker: httpx.Client, path: str, body: dict[str, Any], field: str
+) -> None:
+    none: dict[str, Any] = {"chat_template_kwargs": {}}
+    for kwargs, target in (({}, "7"), (THINKING, "100"), (none, "7")):
+        read = thinker.post("/tokenize", json={"prompt": f"83,18,75 -> {target}"}).json()
+        answer = thinker.post(f"/{path}", json=body | kwargs)
+        assert answer.status_code == 200, answer.text
+        assert re.findall(rf'"{field}": ?(\d+)', answer.text) == [str(read["count"])]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_refused_variable_of_a_chat_template_is_named(
+    thinker: httpx.Client, client: httpx.Client, stream: bool
+) -> None:
+    body = TURNS | {"stream": stream}
+    more = {"chat_template_kwargs": {"chat_template": "{{ 7 * 7 }}"}}
+    for asked, sent, problem in (
+        (thinker, more, "may not hold"),
+        (client, THINKING, "this model's chat template takes no chat_template_kwargs"),
+    ):
+        refusal = asked.post("/v1/chat/completions", json=body | sent)
+        assert (refusal.status_code, problem in refusal.text) == (400, True), refusal.text
+        assert refusal.json()["error"]["param"] == "chat_template_kwargs"
+    plain = {"prompt": "ab"} | THINKING
+    assert "are for messages" in thinker.post("/tokenize", json=plain).text
+    assert thinker.post("/v1/completions", json=plain).status_code == 400
 
 
 def test_a_mounted_server_has_its_own_open_paths() -> None:

@@ -4,7 +4,9 @@ of its own.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from dise_adapters.checkpoint.tokenizer import FastTokenizer
 from dise_adapters.embedded import CountdownPredictor
 from dise_adapters.embedded.tokenizer import ShippedTokenizer
 from dise_core.errors import CheckpointError, InputError
+from dise_core.models.inputs import variables_of
 from tests.hostile.bounds import bounded
 from tests.hostile.checkpoints import edit, one_line
 from tests.reference_llada import write_tokenizer
@@ -126,3 +129,45 @@ def test_a_template_that_reaches_for_the_environment_is_refused(
     monkeypatch.setenv("DISE_API_KEY", "the-servers-key")
     with one_line(r"chat template refuses the conversation: .*is unsafe"):
         pytest.fail(with_template(escape, tokenizer_class).chat_text(CHAT))
+
+
+@pytest.mark.parametrize("tokenizer_class", [FastTokenizer, ShippedTokenizer])
+def test_variables_of_a_template_cannot_be_what_it_is_given_anyway(
+    tokenizer_class: type[FastTokenizer],
+) -> None:
+    tokenizer = with_template("{{ tools }} {{ x }}", tokenizer_class)
+    given = tokenizer.with_template_kwargs({"x": [1]})
+    assert (given.chat_text(CHAT), tokenizer.chat_text(CHAT)) == ("None [1]", "None ")
+    for name in ("self", "messages", "tools", "add_generation_prompt", "bos_token"):
+        with pytest.raises(InputError, match=f"_kwargs may not hold {name}, which"):
+            tokenizer.with_template_kwargs({name: "x"})
+
+
+def test_the_options_of_transformers_are_no_variables_of_a_template() -> None:
+    tokenizer = with_template("{{ x }}")
+    for name in ("chat_template", "tokenize", "documents", "max_length"):
+        with pytest.raises(InputError, match=f"_kwargs may not hold {name}, which"):
+            tokenizer.with_template_kwargs({name: "{{ 7 * 7 }}"})
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "problem"),
+    [
+        ({"x": "a" * 4096}, "have 4105 characters as JSON, more than the 4096"),
+        ({"x": [{"y": -(10**6)}]}, "-1000000 in chat_template_kwargs has more than 6"),
+        ({"x": 1e300}, "in chat_template_kwargs has more than 6 digits"),
+        ({"x": float("nan")}, "must be what JSON can express"),
+        ({"x": {1, 2}}, "must be what JSON can express"),
+        ({1: 2}, "must be a JSON object, not dict: {1: 2}"),
+        ([], "must be a JSON object, not list"),
+    ],
+)
+def test_variables_of_a_template_are_bounded_json(kwargs: Any, problem: str) -> None:
+    with bounded(), pytest.raises(InputError, match=re.escape(problem)) as caught:
+        variables_of(kwargs)
+    assert caught.value.parameter == "chat_template_kwargs"
+
+
+def test_variables_of_a_template_within_the_bounds_are_kept() -> None:
+    kwargs = {"x": [True, None, -999_999, 0.5, {"y": "1000000"}]}
+    assert variables_of(kwargs) == kwargs

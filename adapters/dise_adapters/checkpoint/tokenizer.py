@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +18,7 @@ from dise_adapters.checkpoint.spelling import spellings
 from dise_core import CheckpointError, Ids, InputError, Tokenizer
 from dise_core.models.inputs import check_messages
 from dise_core.models.tokenizer import FunctionTool, Message
+from dise_core.records import Fields
 from dise_core.sequence import as_ids
 
 if TYPE_CHECKING:
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
 FIRST_IDS = 256
 """Ids among which a word is looked for where the vocabulary has no "a"."""
 
+GIVEN = "self messages conversations tools documents chat_template add_generation_prompt"
+"""What a chat template is rendered with, beside its options and the special tokens."""
+
 
 class FastTokenizer(Tokenizer):
     """A Tokenizer that wraps a fast tokenizer of transformers."""
@@ -31,6 +37,7 @@ class FastTokenizer(Tokenizer):
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
         self._tokenizer = tokenizer
         self._texts: dict[int, str] = {}
+        self._template_kwargs: Fields = {}
 
     @classmethod
     def from_folder(
@@ -104,6 +111,21 @@ class FastTokenizer(Tokenizer):
             )
         return ids
 
+    def with_template_kwargs(self, kwargs: Fields) -> Self:
+        options = inspect.signature(self._tokenizer.apply_chat_template).parameters
+        for name in kwargs:
+            if name in GIVEN.split() or name in options or name.endswith("_token"):
+                raise InputError(
+                    f"chat_template_kwargs may not hold {name:.80}, which the chat "
+                    "template is given anyway; leave it out",
+                    "chat_template_kwargs",
+                )
+        if not kwargs:
+            return self
+        tokenizer = copy.copy(self)
+        tokenizer._template_kwargs = kwargs
+        return tokenizer
+
     def chat_text(
         self,
         messages: Sequence[Message],
@@ -113,6 +135,7 @@ class FastTokenizer(Tokenizer):
         check_messages(messages)
         try:
             options = {
+                **self._template_kwargs,
                 "tokenize": False,
                 "add_generation_prompt": add_generation_prompt,
                 "tools": list(map(dict, tools)) or None,

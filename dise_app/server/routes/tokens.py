@@ -14,7 +14,7 @@ from dise_core import MaskPredictor, Plan
 from dise_core.front.planner import Planner
 from dise_core.front.verbs import Job, one_result
 from dise_core.models.prompts import Prompts
-from dise_core.params.base import MAX_LENGTH
+from dise_core.params.base import MAX_LENGTH, Settings
 from dise_core.sequence import as_ids, check_token_ids
 
 
@@ -24,6 +24,7 @@ class TokenizeRequest(OpenBody):
     model: str | None = None
     prompt: str | None = None
     messages: FastList[ChatMessage] | None = Field(default=None, min_length=1, max_length=1024)
+    chat_template_kwargs: Settings | None = None
     add_special_tokens: bool = False
     return_token_strs: bool = False
 
@@ -31,6 +32,8 @@ class TokenizeRequest(OpenBody):
     def _is_one(self) -> Self:
         if (self.prompt is None) == (self.messages is None):
             raise ValueError("give either a prompt or messages")
+        if self.messages is None and self.chat_template_kwargs:
+            raise ValueError("chat_template_kwargs are for messages; leave them out")
         return self
 
 
@@ -69,7 +72,9 @@ def _tokenized(planner: Planner, body: TokenizeRequest) -> Plan[JsonObject]:
     info, tokenizer = planner.predictor.info, planner.predictor.tokenizer
     prompts = Prompts(planner.predictors)
     if body.messages is not None:
-        ids = prompts.conversation([message.plain() for message in body.messages]).ids.tolist()
+        turns = [message.plain() for message in body.messages]
+        kwargs = body.chat_template_kwargs
+        ids = prompts.conversation(turns, template_kwargs=kwargs).ids.tolist()
     else:
         prompts.refuse_endless(body.prompt or "", "prompt")
         start = tokenizer.start_ids.tolist() if body.add_special_tokens else []

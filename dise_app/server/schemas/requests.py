@@ -263,6 +263,8 @@ class ChatRequest(Completion):
     """POST /v1/chat/completions."""
 
     messages: FastList[ChatMessage] = Field(min_length=1, max_length=1024)
+    chat_template_kwargs: Settings | None = None
+    """vLLM's: variables of the model's chat template, in at most 4,096 characters."""
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool = False
     top_logprobs: int | None = Field(default=None, ge=0, le=20)

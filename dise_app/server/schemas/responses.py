@@ -16,6 +16,7 @@ from dise_app.server.schemas.bodies import (
 )
 from dise_app.server.schemas.forms import ResponseFormat
 from dise_app.server.schemas.requests import ContentPart, WritingRequest, plain_turn
+from dise_core.params.base import Settings
 from dise_core.records import Record
 
 
@@ -70,6 +71,7 @@ class ResponseRequest(WritingRequest):
 
     input: Annotated[PlainText | Items, TEXT_OR_LIST]
     instructions: str | None = None
+    chat_template_kwargs: Settings | None = None
     max_output_tokens: int | None = Field(default=None, ge=1)
     max_tool_calls: int | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
