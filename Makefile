@@ -139,7 +139,7 @@ $(VLLM_VENV)/.installed: pyproject.toml constraints.txt
 	$(VLLM_VENV)/bin/pip install --quiet --no-compile --constraint constraints.txt --editable . hypothesis pytest pytest-timeout
 	touch $@
 
-# The clients of others: openai, instructor, LangChain, LiteLLM and DSPy, each with its own default fields.
+# The clients of others: openai, instructor, LangChain, LangGraph, LiteLLM and DSPy, each with its own default fields.
 clients: $(CLIENTS_VENV)/.installed
 	$(CLIENTS_VENV)/bin/python -m pytest tests/app/test_clients.py tests/decide/test_clients.py
 

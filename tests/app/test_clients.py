@@ -306,6 +306,63 @@ def test_dspys_adapter_for_json(url: str) -> None:
     assert len(model.history) == 1
 
 
+@pytest.fixture(scope="module")
+def score(client: openai.OpenAI) -> float:
+    """The answer's score, in the object that OpenAI's own client keeps."""
+    [choice] = client.chat.completions.create(model="ascii", messages=asked()).choices
+    assert choice.model_extra is not None
+    return float(choice.model_extra["dise"]["score"]["value"])
+
+
+def with_headers(url: str, newer: bool) -> Any:
+    return imported("langchain_openai").ChatOpenAI(
+        model="ascii",
+        base_url=url,
+        api_key="none",
+        use_responses_api=newer,
+        include_response_headers=True,
+    )
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_langchain_keeps_the_score_in_headers(url: str, newer: bool, score: float) -> None:
+    told = with_headers(url, newer).invoke(QUESTION).response_metadata["headers"]
+    assert float(told["x-dise-score"]) == score
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_a_node_of_langgraph_sees_the_score(url: str, newer: bool, score: float) -> None:
+    langgraph, chat = imported("langgraph.graph"), with_headers(url, newer)
+    graph = langgraph.StateGraph(langgraph.MessagesState)
+    graph.add_node("ask", lambda state: {"messages": [chat.invoke(state["messages"])]})
+    seen: list[float] = []
+
+    def look(state: Any) -> dict[str, list[Any]]:
+        headers = state["messages"][-1].response_metadata["headers"]
+        seen.append(float(headers["x-dise-score"]))
+        return {"messages": []}
+
+    graph.add_node("look", look)
+    for start, end in ((langgraph.START, "ask"), ("ask", "look"), ("look", langgraph.END)):
+        graph.add_edge(start, end)
+    graph.compile().invoke({"messages": [("user", QUESTION)]})
+    assert seen == [score]
+
+
+def test_litellm_keeps_the_score(url: str, score: float) -> None:
+    to: dict[str, Any] = {"model": "openai/ascii", "api_base": url, "api_key": "none"}
+    [choice] = imported("litellm").completion(messages=asked(), **to).choices
+    assert choice.provider_specific_fields["dise"]["score"]["value"] == score
+
+
+def test_dspy_keeps_the_score(url: str, score: float) -> None:
+    dspy = imported("dspy")
+    model = dspy.LM("openai/ascii", api_base=url, api_key="none", cache=False)
+    model(QUESTION)
+    [choice] = model.history[-1]["response"].provider_data["choices"]
+    assert choice["dise"]["score"]["value"] == score
+
+
 def _texts(answers: Sequence[Any]) -> list[str]:
     """Return the texts of DSPy's answers, which are texts or hold them."""
     return [answer if isinstance(answer, str) else answer["text"] for answer in answers]
