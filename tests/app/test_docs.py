@@ -63,6 +63,7 @@ PYTHON_ELSEWHERE = {
     ("README.md", 'LLM("GSAI-ML/LLaDA-8B-Instruct")'): HUB,
     ("vllm.md", 'engine="vllm"'): VLLM,
     ("plugins.md", 'ScoringParams(scorer="mean-entropy"'): PLUGIN,
+    ("trainers/README.md", "dise_trainers"): PLUGIN,
     ("confidence.md", "Calibration.load"): WALK,
     ("security.md", "scored.jsonl"): WALK,
     ("decisions.md", "problems.jsonl"): WALK,

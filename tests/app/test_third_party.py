@@ -467,6 +467,11 @@ def test_the_example_likelihoods_install_and_their_own_tests_pass(environment: E
 
 
 @pytest.mark.timeout(900)
+def test_the_example_trainers_installs_and_its_own_tests_pass(environment: Environment) -> None:
+    assert "29 passed" in environment.tests_of(environment.folder / "trainers")
+
+
+@pytest.mark.timeout(900)
 def test_the_example_of_a_masked_model_passes_its_kit_and_scores_as_bert_alone(
     environment: Environment, tmp_path: Path
 ) -> None:
