@@ -4,6 +4,8 @@ a model is loaded.
 The names exported here are public, for authors of adapters; docs/reference lists them.
 """
 
+from typing import TYPE_CHECKING
+
 from dise_adapters.checkpoint import hub
 from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
@@ -14,8 +16,20 @@ from dise_adapters.families.family import Checkpoint, Family, Split
 from dise_adapters.families.names import architectures
 from dise_adapters.predictor import CheckpointPredictor, load_reader, predictor_of
 
+if TYPE_CHECKING:
+    from dise_adapters.local.reading.answering import answer
+
 __all__ = [
     "Checkpoint", "CheckpointPredictor", "ConfigJson", "Family", "FastTokenizer", "Safetensors",
-    "Split", "Varying", "architectures", "hub", "llama_settings", "load_reader", "predictor_of",
-    "qwen3_settings", "qwen_settings",
+    "Split", "Varying", "answer", "architectures", "hub", "llama_settings", "load_reader",
+    "predictor_of", "qwen3_settings", "qwen_settings",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    """Return what imports torch when it is first asked for."""
+    if name != "answer":
+        raise AttributeError(f"module 'dise_adapters' has no attribute {name!r}")
+    from dise_adapters.local.reading.answering import answer
+
+    return answer

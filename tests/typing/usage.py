@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 import numpy as np
+import torch
 from pydantic import Field
 from rich.console import Console
 
@@ -186,6 +187,13 @@ class Digits(core.MaskPredictor):
         return logits
 
 
+class TorchDigits(Digits):
+    """The same, with its logits in torch."""
+
+    def read(self, reads: Sequence[core.Read]) -> list[core.Reading]:
+        return [adapters.answer(torch.from_numpy(self.logits(each)), each) for each in reads]
+
+
 class Counting(core.Params):
     """Options of an engine, or of a plugin's routes."""
 
@@ -255,6 +263,9 @@ def check_plugin() -> None:
     testing.check_reviser(WeakestToken())
     digits = Digits("digits", core.Bidirectional())
     testing.check_mask_predictor(digits, logits=digits.rows)
+    in_torch = TorchDigits("digits", core.Bidirectional())
+    read = core.Read(np.array([3, 11]), np.array([1]), core.TopLogProbs(1))
+    assert in_torch.read([read])[0].token_ids.tolist() == [[3]]
     testing.check_tokenizer(digits.tokenizer, digits.info.vocab_size)
     testing.check_claims(Digits, claimed=["digits"], not_claimed=["countdown"])
 

@@ -1,0 +1,36 @@
+"""An adapter's own logits, answered as the built-in families answer theirs."""
+
+import torch
+from torch import Tensor
+
+from dise_adapters.local.reading.reader import rows_at_once
+from dise_adapters.local.reading.readouts import answer_rows, group_reads, split_answers
+from dise_core import InputError, Read, Reading
+
+
+@torch.inference_mode()
+def answer(logits: Tensor, read: Read) -> Reading:
+    """Return the answer to a Read from the logits [M, V] at its positions, of any float
+    type and on any device; they stay as they are. Guidance is the caller's, before it.
+    Raises InputError for another number of rows.
+    """
+    num_rows = len(read.positions)
+    if logits.ndim != 2 or len(logits) != num_rows:
+        raise InputError(
+            f"The logits that answer a Read of {num_rows} positions must be "
+            f"[{num_rows}, V], not {list(logits.shape)}.",
+            "logits",
+        )
+    if num_rows == 0:
+        return Reading.of_nothing()
+    [group] = group_reads({0: read})
+    group, size = group.to(logits.device), rows_at_once(logits.shape[1], logits.device)
+    starts = range(0, num_rows, size)
+    chunks = (slice(start, min(start + size, num_rows)) for start in starts)
+    answers = (
+        # A copy, since candidates are biased and forbidden in place.
+        answer_rows(logits[rows].to(torch.float32, copy=True), group, rows)
+        for rows in chunks
+    )
+    [(_, reading)] = split_answers(group, answers, [read])
+    return reading
