@@ -17,19 +17,24 @@ from dise_adapters.families.names import architectures
 from dise_adapters.predictor import CheckpointPredictor, load_reader, predictor_of
 
 if TYPE_CHECKING:
+    from dise_adapters.local.in_memory import reader_of
     from dise_adapters.local.reading.answering import answer
 
 __all__ = [
     "Checkpoint", "CheckpointPredictor", "ConfigJson", "Family", "FastTokenizer", "Safetensors",
     "Split", "Varying", "answer", "architectures", "hub", "llama_settings", "load_reader",
-    "predictor_of", "qwen3_settings", "qwen_settings",
+    "predictor_of", "qwen3_settings", "qwen_settings", "reader_of",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:
     """Return what imports torch when it is first asked for."""
-    if name != "answer":
-        raise AttributeError(f"module 'dise_adapters' has no attribute {name!r}")
-    from dise_adapters.local.reading.answering import answer
+    if name == "answer":
+        from dise_adapters.local.reading.answering import answer
 
-    return answer
+        return answer
+    if name == "reader_of":
+        from dise_adapters.local.in_memory import reader_of
+
+        return reader_of
+    raise AttributeError(f"module 'dise_adapters' has no attribute {name!r}")

@@ -194,6 +194,13 @@ class TorchDigits(Digits):
         return [adapters.answer(torch.from_numpy(self.logits(each)), each) for each in reads]
 
 
+def first_answer(reads: Sequence[core.Read]) -> core.Reading:
+    """Answer by a module that is in memory."""
+    embedded = torch.nn.Embedding(12, 12)
+    info = Digits("digits", core.Bidirectional()).info
+    return adapters.reader_of(embedded, info, answers_for="own").read(reads)[0]
+
+
 class Counting(core.Params):
     """Options of an engine, or of a plugin's routes."""
 
@@ -266,6 +273,7 @@ def check_plugin() -> None:
     in_torch = TorchDigits("digits", core.Bidirectional())
     read = core.Read(np.array([3, 11]), np.array([1]), core.TopLogProbs(1))
     assert in_torch.read([read])[0].token_ids.tolist() == [[3]]
+    assert first_answer([read]).token_ids.shape == (1, 1)
     testing.check_tokenizer(digits.tokenizer, digits.info.vocab_size)
     testing.check_claims(Digits, claimed=["digits"], not_claimed=["countdown"])
 

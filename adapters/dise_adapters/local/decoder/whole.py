@@ -34,7 +34,7 @@ class WholeBody:
         self,
         model: Any,
         attention: Attention,
-        output: str = "last_hidden_state",
+        output: str | int = "last_hidden_state",
         device: torch.device | None = None,
     ) -> None:
         """device: of texts and states; the model's, unless it is on several."""

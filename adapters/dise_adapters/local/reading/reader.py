@@ -1,7 +1,7 @@
 """How a transformers model answers Reads: in few batches with little padding."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ class TransformerReader:
     def __init__(
         self,
         body: ForwardPass,
-        head: torch.nn.Module,
+        head: Callable[[Tensor], Tensor],
         vocab_size: int,
         device: torch.device,
         layout: Layout,

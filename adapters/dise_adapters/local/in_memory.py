@@ -1,0 +1,157 @@
+"""A reader of any forward pass that is in memory, such as a trainer's module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from inspect import signature
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from dise_adapters.families.family import AnswersFor
+from dise_adapters.local.decoder.batch import TextBatch
+from dise_adapters.local.decoder.whole import WholeBody
+from dise_adapters.local.reading.layout import Layout
+from dise_adapters.local.reading.reader import TransformerReader
+from dise_core import BlockCausal, Causal, InputError, ModelError, ModelInfo, Read, Reading
+from dise_core.models.completion import check_abilities, completed
+
+
+class ModuleReader(TransformerReader):
+    """Answers Reads as `info` says that they are run."""
+
+    info: ModelInfo
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        for read in reads:
+            check_abilities(read, self.info, self.abilities)
+        return super().read([completed(read, self.info) for read in reads])
+
+
+def reader_of(
+    forward: Callable[..., Any],
+    info: ModelInfo,
+    *,
+    answers_for: AnswersFor = "own",
+    head: Callable[[Tensor], Tensor] | None = None,
+    device: torch.device | str | None = None,
+) -> ModuleReader:
+    """Return a reader for the `read`, and the `abilities`, of a MaskPredictor: it
+    batches, pads, runs the head in chunks, and halves a batch that memory does not hold.
+
+    forward: returns the logits [B, N, V] of token ids, int64 [B, N], or an object with
+    `logits`. An argument `attention_mask` gets, where texts are padded, 1 for tokens and
+    0 for padding, int64 [B, N]; in blocks, and for overlays, the mask of transformers,
+    [B, 1, N, N], to be added. A module runs without dropout and gradients, and with its
+    weights of the moment. answers_for: "next" where row i of the logits predicts token
+    i + 1. head: makes logits [R, V] of states [R, d], where `forward` returns states
+    [B, N, d]: only what is read then costs V. device: of the ids; the module's, or else
+    the CPU.
+
+    Raises InputError for a model that attends otherwise than info.attention or has other
+    than info.vocab_size logits, ModelError for one that returns something else.
+    """
+    if isinstance(info.attention, Causal) and answers_for == "own":
+        raise InputError(
+            'Causal attention predicts the next token: give answers_for="next".', "answers_for"
+        )
+    called, head = _Called(forward, device), head or nn.Identity()
+    body = WholeBody(called, info.attention, 0, called.device)
+    _examine(body, head, info)
+    layout = Layout(info.attention, answers_for, None, info.special.mask_id)
+    reader = ModuleReader(body, head, info.vocab_size, called.device, layout)
+    reader.info = info
+    return reader
+
+
+class _Called:
+    """A forward pass as WholeBody calls a model of transformers; its only output is 0."""
+
+    def __init__(self, forward: Callable[..., Any], device: torch.device | str | None) -> None:
+        self._forward = forward
+        module = forward if isinstance(forward, nn.Module) else None
+        weight = None if module is None else next(module.parameters(), None)
+        own = "cpu" if weight is None else weight.device
+        self.device = torch.device(own if device is None else device)
+        self.dtype = torch.float32 if weight is None else weight.dtype
+        unknown = SimpleNamespace(_attn_implementation=None)
+        self.config = module.config if isinstance(module, PreTrainedModel) else unknown
+        self._names = signature(forward if module is None else module.forward).parameters
+
+    def __call__(self, ids: Tensor, **options: Any) -> tuple[Tensor]:
+        with _evaluating(self._forward):
+            # Copies: what was made in inference mode cannot be changed outside it.
+            arguments = {
+                name: value.clone() if isinstance(value, Tensor) else value
+                for name, value in options.items()
+                if name in self._names and value is not None
+            }
+            result = self._forward(ids.clone(), **arguments)
+            if not isinstance(result, Tensor):
+                result = result.logits if hasattr(result, "logits") else result[0]
+        if result.ndim != 3 or result.shape[:2] != ids.shape:
+            raise ModelError(
+                f"The forward pass must return [B, N, V] for ids of {list(ids.shape)}, "
+                f"and returned {list(result.shape)}."
+            )
+        return (result,)
+
+
+@contextmanager
+def _evaluating(forward: object) -> Iterator[None]:
+    """Let a module run without dropout and gradients, and leave it as it was."""
+    parts = forward.modules() if isinstance(forward, nn.Module) else ()
+    training = [part for part in parts if part.training]
+    for part in training:
+        part.training = False
+    try:
+        # Not in inference mode: what a module keeps of a pass its training step uses.
+        with torch.inference_mode(False), torch.no_grad():
+            yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+@torch.no_grad()
+def _examine(body: WholeBody, head: Callable[[Tensor], Tensor], info: ModelInfo) -> None:
+    """Raise InputError for a model that attends to other tokens, or has other logits,
+    than it is said to. Where padding changes its answers it gets none: texts of one
+    length then share a batch.
+    """
+    attention = info.attention
+    size = 2 * attention.length if isinstance(attention, BlockCausal) else 3
+    places = np.arange(size)
+
+    def states(changed: int, *padding: int) -> Tensor:
+        text = np.where(places == changed, 3, places % 3)
+        ids = np.append(text, padding).astype(np.int64)
+        is_real = np.arange(len(ids))[None] < size if padding else None
+        return body(TextBatch(ids[None], is_real, np.arange(len(ids))[None]), places)
+
+    plain, first, last = states(-1), states(0), states(size - 1)
+    if (num_logits := head(plain).shape[-1]) != info.vocab_size:
+        raise InputError(
+            f"The model has {num_logits} logits, and info.vocab_size is "
+            f"{info.vocab_size}: give the number of its logits there.",
+            "info",
+        )
+    noise = float(plain.abs().max()) * torch.finfo(plain.dtype).eps ** 0.5
+    changes = (last - plain).abs().amax(-1).cpu().numpy()
+    allowed = attention.allows(places, places[-1:])[:, 0]
+    is_earlier_seen = not torch.equal(first[-1], plain[-1])
+    is_deaf = allowed[0] and not changes[:-1].any() and is_earlier_seen
+    if is_deaf or (changes[~allowed] > noise).any():
+        raise InputError(
+            f"The model does not attend as {attention} does: it must see later tokens as "
+            "far as that does. Give the attention that it has in info, or set "
+            "is_causal=False in the config of a transformers model that is to see them all.",
+            "info",
+        )
+    if not torch.equal(states(-1, 0, 0), states(-1, 3, 3)):
+        body.max_padding = 0.0

@@ -1,0 +1,134 @@
+"""Forward passes that are in memory answer as naive loops over them do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import RobertaConfig, RobertaForMaskedLM
+
+from dise_adapters import reader_of
+from dise_core import (
+    Candidates,
+    Causal,
+    Distribution,
+    InputError,
+    ModelError,
+    ModelInfo,
+    Read,
+    Readout,
+    SpecialTokens,
+    TopLogProbs,
+)
+from dise_core.models.attention import BIDIRECTIONAL, Attention
+from dise_core.testing.toy_model import naive_readout
+
+VOCAB, MASK = 24, 23
+
+
+def info(attention: Attention = BIDIRECTIONAL, vocab_size: int = VOCAB) -> ModelInfo:
+    special = SpecialTokens(MASK, frozenset({22}), 22)
+    return ModelInfo("mine", vocab_size, 40, special, attention)
+
+
+class Attending(nn.Module):
+    """One layer of attention and a head, with dropout; records its batches' shapes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.words = nn.Parameter(torch.randn(VOCAB, 16, generator=generator))
+        self.head = nn.Linear(16, VOCAB, bias=False)
+        nn.init.normal_(self.head.weight, generator=generator)
+        self.dropout, self.shapes = nn.Dropout(0.5), list[Any]()
+
+    def forward(self, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        self.shapes.append(tuple(ids.shape))
+        places = torch.arange(ids.shape[1])[:, None] * torch.linspace(0, 1, 16)
+        states = self.dropout(self.words[ids]) * torch.cos(places)
+        scores = states @ states.transpose(1, 2) / 16
+        if attention_mask is not None:
+            scores = scores.masked_fill(attention_mask[:, None] == 0, -torch.inf)
+        result: Tensor = self.head(states + scores.softmax(-1) @ states)
+        return result
+
+
+class Heedless(Attending):
+    """Takes the padding's mask, and does not heed it."""
+
+    def forward(self, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        return super().forward(ids)
+
+
+def roberta() -> RobertaForMaskedLM:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
+    config = RobertaConfig(
+        vocab_size=VOCAB, num_hidden_layers=1, initializer_range=0.5, pad_token_id=1, **sizes
+    )
+    return RobertaForMaskedLM(config)
+
+
+def reads() -> list[Read]:
+    """Return Reads of texts of five lengths, which hold no padding token of RoBERTa's."""
+    rng = np.random.default_rng(0)
+    texts = [rng.integers(2, VOCAB, length) for length in (9, 8, 9, 3, 20)]
+    kinds: list[Readout] = [Distribution(), TopLogProbs(3), Candidates()]
+    kinds += [Distribution(), TopLogProbs(2)]
+    ends = [np.array([0, 2, len(text) - 1]) for text in texts]
+    return [Read(*parts) for parts in zip(texts, ends, kinds, strict=True)]
+
+
+def assert_naive(readings: Any, module: nn.Module, shift: int) -> None:
+    """Compare with each text alone; row `shift` before a position answers for it."""
+    module.eval()
+    for reading, read in zip(readings, reads(), strict=True):
+        with torch.no_grad():
+            result = module(torch.from_numpy(read.token_ids)[None])
+        logits = result if isinstance(result, Tensor) else result.logits
+        rows = np.maximum(read.positions - shift, 0)
+        expected = naive_readout(logits[0].double().numpy()[rows], read)
+        assert reading.token_ids.tolist() == expected.token_ids.tolist()
+        for part in ("logprobs", "confidences"):
+            values = getattr(reading, part), getattr(expected, part)
+            np.testing.assert_allclose(*values, atol=2e-5)
+
+
+@pytest.mark.parametrize("make", [Attending, Heedless, roberta])
+@pytest.mark.parametrize("answers_for", ["own", "next"])
+def test_texts_in_batches_answer_as_each_alone(make: Any, answers_for: Any) -> None:
+    module = make().train()
+    readings = reader_of(module, info(), answers_for=answers_for).read(reads())
+    assert all(part.training for part in module.modules())
+    assert_naive(readings, module, int(answers_for == "next"))
+
+
+def test_texts_share_a_batch_unless_padding_is_not_heeded() -> None:
+    for module, shapes in (Attending(), {(4, 9)}), (Heedless(), {(2, 9), (1, 8)}):
+        reader = reader_of(module, info())
+        module.shapes.clear()
+        reader.read(reads())
+        assert shapes <= set(module.shapes)
+
+
+def test_a_head_apart_answers_the_same_and_new_weights_are_seen_at_once() -> None:
+    whole = roberta()
+    reader = reader_of(whole.roberta, info(), head=whole.lm_head)
+    assert_naive(reader.read(reads()), whole, 0)
+    with torch.no_grad():
+        whole.lm_head.decoder.weight.mul_(-1)
+    assert_naive(reader.read(reads()), whole, 0)
+
+
+def test_what_a_forward_pass_does_not_do_is_refused() -> None:
+    with pytest.raises(InputError, match="does not attend as"):
+        reader_of(Attending(), info(Causal()), answers_for="next")
+    with pytest.raises(InputError, match='give answers_for="next"'):
+        reader_of(Attending(), info(Causal()))
+    with pytest.raises(InputError, match=r"has 24 logits, and info\.vocab_size is 25"):
+        reader_of(Attending(), info(vocab_size=25))
+    with pytest.raises(ModelError, match=r"must return \[B, N, V\] for ids of \[1, 3\]"):
+        reader_of(lambda ids: torch.zeros(3, VOCAB), info())
