@@ -123,6 +123,31 @@ def test_a_head_apart_answers_the_same_and_new_weights_are_seen_at_once() -> Non
     assert_naive(reader.read(reads()), whole, 0)
 
 
+class Words(nn.Module):
+    """An embedding and a head, without attention."""
+
+    def __init__(self, words: nn.Embedding, head: nn.Linear) -> None:
+        super().__init__()
+        self.words, self.head = words, head
+
+    def forward(self, ids: Tensor) -> Tensor:
+        result: Tensor = self.head(self.words(ids))
+        return result
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_a_linear_head_is_read_with_its_weights_and_hooks_of_the_moment(has_bias: bool) -> None:
+    torch.manual_seed(0)
+    module = Words(nn.Embedding(VOCAB, 16), nn.Linear(16, VOCAB, bias=has_bias))
+    reader = reader_of(module.words, info(), head=module.head)
+    assert_naive(reader.read(reads()), module, 0)
+    with torch.no_grad():
+        module.head.weight.mul_(-1)
+    assert_naive(reader.read(reads()), module, 0)
+    module.head.register_forward_hook(lambda _layer, _inputs, logits: logits * 2)
+    assert_naive(reader.read(reads()), module, 0)
+
+
 def test_what_a_forward_pass_does_not_do_is_refused() -> None:
     with pytest.raises(InputError, match="does not attend as"):
         reader_of(Attending(), info(Causal()), answers_for="next")

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from dise_adapters.families.family import AnswersFor
 from dise_adapters.local.decoder.batch import TextBatch
+from dise_adapters.local.decoder.linear import changing
 from dise_adapters.local.decoder.whole import WholeBody
 from dise_adapters.local.reading.layout import Layout
 from dise_adapters.local.reading.reader import TransformerReader
@@ -61,6 +62,8 @@ def reader_of(
             'Causal attention predicts the next token: give answers_for="next".', "answers_for"
         )
     called, head = _Called(forward, device), head or nn.Identity()
+    if type(head) is nn.Linear:  # another class may compute something else
+        head = changing(head)
     body = WholeBody(called, info.attention, 0, called.device)
     _examine(body, head, info)
     layout = Layout(info.attention, answers_for, None, info.special.mask_id)
