@@ -5,6 +5,7 @@ python benchmarks/two_versions.py BEFORE [AFTER] [--rounds 9] [--only NAME ...]
 BEFORE and AFTER are source trees, of a `git worktree` for example; AFTER is this one unless it is
 named. Each job stands for one of the benchmarks here. A process of each version does the same job
 in turn, on one thread, and what counts is the processor time: so a machine's moods hit both alike.
+Every five rounds both begin anew, as one process may be 5 % faster than the next of the same code.
 Prints the median of both, and the median and the quartiles of the ratios round by round.
 """
 
@@ -24,6 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from command import Parser, Worker, head, row, server
+
+ROUNDS = 5
+"""In the life of one process."""
 
 
 class Jobs:
@@ -155,6 +159,21 @@ def version(tree: Path) -> Worker:
     return Worker(__file__, "--work", PYTHONPATH=paths, **one_thread)
 
 
+def paired(name: str, trees: list[Path], rounds: int) -> list[list[float]]:
+    """Return the seconds of one job before and after, a pair for each round, in processes
+    of their own. Their first run, which is not counted, makes what the job needs.
+    """
+    versions = [version(tree) for tree in trees]
+    pairs = []
+    for number in range(rounds + 1):
+        order = versions if number % 2 == 0 else versions[::-1]
+        times = [worker.ask(name) for worker in order]
+        pairs.append(times if number % 2 == 0 else times[::-1])
+    for worker in versions:
+        worker.close()
+    return pairs[1:]
+
+
 def main() -> None:
     """Print the table, a job a line."""
     parser = Parser(__doc__)
@@ -163,23 +182,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--only", nargs="*", choices=NAMES, default=NAMES)
     args = parser.options(rounds=2, only=["scaling_requests"])
-    versions = [version(args.before.resolve()), version(args.after.resolve())]
+    trees = [args.before.resolve(), args.after.resolve()]
     head("job", "before, s", "after, s", "after / before", "quartiles")
     for name in args.only:
-        for worker in versions:
-            worker.ask(name)
         pairs = []
-        for number in range(args.rounds):
-            order = versions if number % 2 == 0 else versions[::-1]
-            times = [worker.ask(name) for worker in order]
-            pairs.append(times if number % 2 == 0 else times[::-1])
+        for start in range(0, args.rounds, ROUNDS):
+            pairs += paired(name, trees, min(ROUNDS, args.rounds - start))
         ratios = [after / before for before, after in pairs]
         before, after = (statistics.median(times) for times in zip(*pairs, strict=True))
         low, middle, high = statistics.quantiles(ratios, n=4)
         times = [f"{value:.3f}" for value in (before, after, middle)]
         row(name, *times, f"{low:.3f} to {high:.3f}")
-    for worker in versions:
-        worker.close()
 
 
 if __name__ == "__main__":
