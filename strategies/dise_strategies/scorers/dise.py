@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dise_core import Plan, Read, Score, Scorer, Selector, Terms, TokenLogProbs, TokenSequence
+from dise_core import Ids, Plan, Read, Score, Scorer, Selector, Terms, TokenLogProbs, TokenSequence
 
 
 class DiSE(Scorer):
@@ -22,7 +22,7 @@ class DiSE(Scorer):
         positions = np.flatnonzero(selector.select(sequence))
         if len(positions) == 0:
             return Score.of_nothing()
-        [reading] = yield [Read(sequence.ids, positions, TokenLogProbs(sequence.ids[positions]))]
+        [reading] = yield [self._read(sequence, positions)]
         return Score.mean_of(reading.logprobs, positions, selector.weights(sequence))
 
     def terms(self, sequence: TokenSequence, selector: Selector) -> Plan[Terms]:
@@ -30,6 +30,8 @@ class DiSE(Scorer):
         positions = np.flatnonzero(selector.select(sequence))
         if len(positions) == 0:
             return Terms()
-        targets = TokenLogProbs(sequence.ids[positions])
-        reads = [Read(sequence.ids, positions, targets)]
+        reads = [self._read(sequence, positions)]
         return Terms.mean_of(reads, positions, selector.weights(sequence))
+
+    def _read(self, sequence: TokenSequence, positions: Ids) -> Read:
+        return Read(sequence.ids, positions, TokenLogProbs(sequence.ids[positions]))
