@@ -23,12 +23,13 @@ from dise_core.params.objects import name_of
 from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plans.readouts import Confidence
 from dise_core.plugins.catalog import Catalog
-from dise_core.plugins.kinds import CONSTRAINT, LENGTH, REVISER, SCORER, SELECTOR, UNMASKING
+from dise_core.plugins.kinds import CONSTRAINT, LENGTH, LOGITS, REVISER, SCORER, SELECTOR, UNMASKING
 from dise_core.scoring.calibration import Calibration
 from dise_core.scoring.scorer import Scorer
 from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.sequence import TokenSequence
 from dise_core.writing.denoise import Denoiser
+from dise_core.writing.logits import LogitsProcessor
 from dise_core.writing.memory import memory_of
 from dise_core.writing.policy import UnmaskingPolicy
 from dise_core.writing.writer import Writer
@@ -68,6 +69,7 @@ class ResolvedWriting(Resolved):
     policy: UnmaskingPolicy
     constraint: Constrained | None
     recorded: tuple[Confidence, ...]
+    logits: LogitsProcessor | None
 
     def denoiser(self, number: int) -> Denoiser:
         """Return what writes the answer of that number."""
@@ -81,6 +83,7 @@ class ResolvedWriting(Resolved):
             number,
             recorded=self.recorded,
             constraint=self.constraint,
+            logits=self.logits,
             suffix=self.prompt.suffix,
             memory=memory_of(info, self.params, is_told),
             spell=self.predictor.tokenizer.spell,
@@ -215,6 +218,7 @@ class Resolver:
             policy,
             constraint,
             tuple({*recorded, *scorer.scorer.recorded}),
+            self.catalog.chosen(LOGITS, params),
         )
 
     def scoring(

@@ -27,10 +27,10 @@ class CacheRoom(Protocol):
         """Return how many more tokens of room a text needs; 0 for one that never fits."""
 
 
-Ability = Literal["two-stream", "shadow", "among"]
+Ability = Literal["two-stream", "shadow", "among", "logits"]
 """A kind of Read that not every predictor answers: one with context_ids; one of shadows;
-one of log-probabilities among sets of tokens. Without the last one a score under a
-constraint leaves out what the constraint forced.
+one of log-probabilities among sets of tokens, without which a score under a constraint
+leaves out what the constraint forced; one whose logits a processor changes.
 """
 
 

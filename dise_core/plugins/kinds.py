@@ -12,6 +12,7 @@ from dise_core.models.predictor import MaskPredictor
 from dise_core.params.base import Params
 from dise_core.scoring.scorer import Scorer, Selector
 from dise_core.writing.length import LengthController
+from dise_core.writing.logits import LogitsProcessor
 from dise_core.writing.policy import UnmaskingPolicy
 from dise_core.writing.reviser import Reviser
 
@@ -23,17 +24,19 @@ class Kind(Generic[C]):
     """One kind, whose hook returns a mapping from names to values. option: the option
     that takes its names. base: the base of the values, which are classes; object for any
     values, or for the "module:name" of each, which is imported when it is asked for.
+    several: what more than one are called, if not by the title's plural.
     """
 
     option: str
     title: str
     base: type[C]
+    several: str = ""
 
     @cached_property
     def plural(self) -> str:
         """The attribute of Catalog."""
         name = self.title.replace(" ", "_")
-        return f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
+        return self.several or (f"{name[:-1]}ies" if name.endswith("y") else f"{name}s")
 
     @property
     def hook(self) -> str:
@@ -50,6 +53,7 @@ UNMASKING = Kind("unmasking", "unmasking policy", UnmaskingPolicy)
 LENGTH = Kind("length", "length controller", LengthController)
 REVISER = Kind("reviser", "reviser", Reviser)
 CONSTRAINT = Kind("constraint", "constraint", Constraint)
+LOGITS = Kind("logits", "logits processor", LogitsProcessor, "logits")
 ADAPTER = Kind("adapter", "mask predictor", MaskPredictor)
 ENGINE: Kind[Backend[Any]] = Kind("engine", "engine", Backend)
 DATASET = Kind("dataset", "dataset", object)
@@ -62,7 +66,9 @@ ROUTE_OPTIONS = Kind("", "route option", Params)
 FILE_RUNNER = Kind("", "file runner", Params)
 """Ways to answer the requests of --input, each a FileRunner of dise_app."""
 
-STRATEGIES: tuple[Kind[Any], ...] = (SCORER, SELECTOR, UNMASKING, LENGTH, REVISER, CONSTRAINT)
+STRATEGIES: tuple[Kind[Any], ...] = (
+    SCORER, SELECTOR, UNMASKING, LENGTH, REVISER, CONSTRAINT, LOGITS
+)  # fmt: skip
 KINDS: tuple[Kind[Any], ...] = (
     *STRATEGIES, ADAPTER, ENGINE, DATASET, COMMAND, ROUTES, ROUTE_OPTIONS, FILE_RUNNER
 )  # fmt: skip

@@ -71,7 +71,7 @@ class ToyPredictor(MaskPredictor):
     `batches` records the token ids of each Read of each call.
     """
 
-    abilities: frozenset[Ability] = frozenset({"two-stream", "shadow", "among"})
+    abilities: frozenset[Ability] = frozenset({"two-stream", "shadow", "among", "logits"})
 
     def __init__(
         self, max_length: int = 40, seed: int = 0, attention: Attention = BIDIRECTIONAL
@@ -131,6 +131,8 @@ class ToyPredictor(MaskPredictor):
 
 def naive_readout(logits: Logits, read: Read) -> Reading:
     """Return the answer to a Read from logits [M, V], one row and one token at a time."""
+    if (change := read.readout.logits) is not None:
+        logits = change(logits.copy(), slice(None))
     logprobs = np.array([_log_softmax(row) for row in logits])
     match readout := read.readout:
         case TokenLogProbs():

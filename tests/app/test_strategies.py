@@ -34,6 +34,7 @@ FIELDS = {
     "length": "length_controllers",
     "reviser": "revisers",
     "constraint": "constraints",
+    "logits": "logits",
 }
 
 

@@ -9,7 +9,7 @@ from dise_app.server.limits import Limits
 from dise_app.server.schemas.requests import MAX_ANSWERS, Completion
 from dise_app.server.service import Service
 from dise_app.settings import loaded_or_problem, settings_of, settings_or_problem
-from dise_core import AsyncLLM, InputError, SamplingParams, Scorer, ScoringParams
+from dise_core import AsyncLLM, Catalog, InputError, SamplingParams, Scorer, ScoringParams
 from dise_core.front.planner import Planner
 from dise_core.plugins.entry import Entry
 from dise_core.plugins.kinds import Kind, kinds_named_by
@@ -28,7 +28,7 @@ def add_strategies(app: FastAPI, service: Service) -> None:
             for kind in kinds_named_by(SamplingParams)
             for name, entry in getattr(llm.catalog, kind.plural).items()
         ]
-        described = {"options": options(service.limits), "model": facts(llm)}
+        described = {"options": options(service.limits, llm.catalog), "model": facts(llm)}
         return {"object": "list", "data": data, **described}
 
     @app.get("/v1/strategies")
@@ -65,10 +65,14 @@ def _refusal(planner: Planner, name: str, cls: type[Scorer]) -> str | None:
     return None
 
 
-def options(limits: Limits) -> list[Record]:
-    """Return a completion's options, and whether each is the request's or `dise`'s."""
-    of_strategies = (f"{kind.option}_settings" for kind in kinds_named_by(SamplingParams))
-    left_out = {"logprobs", "cache_salt", *of_strategies}
+def options(limits: Limits, catalog: Catalog) -> list[Record]:
+    """Return a completion's options, and whether each is the request's or `dise`'s. Those
+    that name a kind of which nothing is installed are left out.
+    """
+    kinds = kinds_named_by(SamplingParams)
+    of_strategies = (f"{kind.option}_settings" for kind in kinds)
+    unusable = (kind.option for kind in kinds if not getattr(catalog, kind.plural))
+    left_out = {"logprobs", "cache_salt", *of_strategies, *unusable}
     options = list[Record]()
     for setting in settings_of(SamplingParams):
         if (name := setting["name"]) not in left_out:

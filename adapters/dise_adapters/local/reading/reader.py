@@ -52,7 +52,7 @@ class TransformerReader:
         self._device, self._layout = device, layout
         self.room = layout.room
         overlays = layout.abilities if body.takes_overlays else frozenset()
-        self.abilities: frozenset[Ability] = overlays | {"among"}
+        self.abilities: frozenset[Ability] = overlays | {"among", "logits"}
 
     @torch.inference_mode()
     def read(self, reads: Sequence[Read]) -> list[Reading]:

@@ -17,8 +17,8 @@ from dise_core.arrays import probabilities
 from dise_core.plans.readouts import Readout
 from dise_core.token_sets import EVERY, TokenSets
 
-PER_ROW = ("targets", "noise", "among")
-"""The fields of readouts with a value for each row, in which reads of one group may differ."""
+PER_ROW = ("targets", "noise", "among", "logits")
+"""The fields of readouts that are about each row, in which reads of one group may differ."""
 
 FILTERS = ("temperature", "top_p", "top_k")
 """The fields of Candidates that change nothing where none is drawn or ranked by what is drawn."""
@@ -44,7 +44,7 @@ class ReadoutGroup:
     each row is told among.
     """
 
-    readout: object
+    readout: Readout
     indices: list[int]
     num_rows: int
     per_row: Tensor | None
@@ -84,6 +84,8 @@ def group_reads(reads: Mapping[int, Read]) -> list[ReadoutGroup]:
 
 def answer_rows(logits: Tensor, group: ReadoutGroup, rows: slice) -> RowAnswers:
     """Return the answers for float32 logits [R, V] of `rows`; may overwrite them."""
+    if (change := group.readout.logits) is not None:
+        logits = change(logits, rows)
     match group.readout:
         case TokenLogProbs():
             assert group.per_row is not None
@@ -204,8 +206,10 @@ SHARED_PLAIN = _settings(Candidates, *PER_ROW, *FILTERS)
 
 def _recipe(read: Read) -> Hashable:
     """Return what reads that are computed together share: the readout's fields, and of
-    per-row values only whether they are there.
+    per-row values only whether they are there. What a processor changes shares nothing.
     """
+    if read.readout.logits is not None:
+        return read
     match readout := read.readout:
         case TokenLogProbs():
             return SHARED_TOKENS(readout), readout.among is None
