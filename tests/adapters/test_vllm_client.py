@@ -24,6 +24,8 @@ from dise_core import (
     Candidates,
     EngineConfig,
     InputError,
+    LogitsContext,
+    LogitsProcessor,
     Read,
     Reading,
     SamplingParams,
@@ -261,22 +263,45 @@ def test_guidance_stays_at_home() -> None:
         encode(read)
 
 
-@pytest.mark.parametrize("readout", [TokenLogProbs(np.array([1])), TopLogProbs(2)])
-def test_a_field_that_the_wire_lacks_is_refused_not_dropped(readout: Readout) -> None:
-    sets = TokenSets((np.arange(3),), np.zeros(1, np.int64))
+SETS = TokenSets((np.arange(3),), np.zeros(1, np.int64))
+
+
+@pytest.mark.parametrize(
+    ("readout", "field", "value"),
+    [
+        (TokenLogProbs(np.array([1])), "among", SETS),
+        (TopLogProbs(2), "among", SETS),
+        (Candidates(), "logits", lambda rows, _: rows),
+    ],
+)
+def test_a_field_that_the_wire_lacks_is_refused_not_dropped(
+    readout: Readout, field: str, value: Any
+) -> None:
     encode(Read(np.arange(3), np.array([1]), readout))
     with pytest.raises(
-        InputError, match=f"for 'among' of {type(readout).__name__}, which its wire"
+        InputError, match=f"for '{field}' of {type(readout).__name__}, which its wire"
     ):
-        encode(Read(np.arange(3), np.array([1]), replace(readout, among=sets)))
+        encode(Read(np.arange(3), np.array([1]), replace(readout, **{field: value})))
 
 
-def test_the_wire_has_every_field_of_a_readout_but_sets_of_tokens() -> None:
-    at_home = {TokenLogProbs: {"among"}, TopLogProbs: {"among"}}
+def test_the_wire_has_every_field_of_a_readout_but_sets_of_tokens_and_processors() -> None:
+    own = {"among", "logits"}
+    at_home = {TokenLogProbs: {"among"}, TopLogProbs: own, Candidates: {"logits"}}
     assert {*FORMS} == {*get_args(Readout)}
     for kind, form in FORMS.items():
         travelling = {field.name for field in fields(kind)} - at_home.get(kind, set())
         assert form.model_fields.keys() == travelling | {"positions", "readout"}
+
+
+def test_a_logits_processor_is_refused_before_the_server_is_asked(server: Server) -> None:
+    class Same(LogitsProcessor):
+        def process(self, rows: Any, context: LogitsContext) -> Any:
+            return rows
+
+    llm = LLM(server.address)
+    with pytest.raises(InputError, match="cannot read what a logits processor changes"):
+        llm.generate([[1, 2]], SamplingParams(max_tokens=4, logits=Same()))
+    assert server.asked == []
 
 
 def test_options_that_the_server_has_decided_are_refused(server: Server) -> None:
