@@ -21,8 +21,7 @@ SMALL = SamplingParams(max_tokens=3, logprobs=None)
 
 CATALOG = installed_catalog()
 KINDS = (
-    "scorers", "selectors", "unmasking_policies", "length_controllers", "revisers", "constraints",
-    "logits",
+    "scorers", "selectors", "unmasking_policies", "length_controllers", "revisers", "constraints"
 )  # fmt: skip
 COSTS_NOTHING = {"batch_size"}
 """How many of the samples are read at a time."""
