@@ -148,9 +148,9 @@ class Sampler:
 
     def recording(self, read: Read) -> list[Read]:
         """Return the Reads of recorded confidences, in the row of a step's Read."""
-        readouts = self._recorded
-        if self.logits is not None:
-            readouts = tuple(replace(each, logits=read.readout.logits) for each in readouts)
+        readouts, change = self._recorded, read.readout.logits
+        if change is not None:
+            readouts = tuple(replace(readout, logits=change) for readout in readouts)
         return [replace(read, readout=readout, canvas=None) for readout in readouts]
 
     def note(self, writing: Writing, read: Read, recorded: Sequence[Reading]) -> None:

@@ -8,15 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from dise_core import (
-    LLM,
-    LogitsContext,
-    LogitsProcessor,
-    Noise,
-    RequestOutput,
-    SamplingParams,
-    ScoringParams,
-)
+from dise_core import LLM, LogitsContext, LogitsProcessor, Noise, RequestOutput, SamplingParams
 from dise_core.plugins.discovery import installed_catalog
 from tests.published import DIFFCODER, SDAR
 from tests.reference_llada import ReferenceLLaDA, checkpoint
@@ -117,11 +109,9 @@ class Echoing(LogitsProcessor):
 
     def process(self, rows: torch.Tensor, context: LogitsContext) -> torch.Tensor:
         assert rows.dtype == torch.float32
-        assert len(rows) == len(context.positions)
-        vocabulary, before = rows.shape[1], context.token_ids[context.positions - 1]
-        raised = (before * 7 + context.positions) % vocabulary
-        seen = context.token_ids[context.token_ids != context.mask_id]
-        rows[:, np.unique(seen)] -= 2.0
+        places, mask = context.positions, context.mask_id
+        rows[:, np.unique(context.token_ids[context.token_ids != mask])] -= 2.0
+        raised = (context.token_ids[places - 1] * 7 + places) % rows.shape[1]
         rows[np.arange(len(rows)), raised] += 3.0
         return rows.index_fill(1, torch.tensor([9]), -torch.inf)
 
@@ -138,41 +128,21 @@ def echoed(text: list[int], logits: np.ndarray, mask: int) -> np.ndarray:
 
 @pytest.mark.parametrize("at_once", [2**20, 1])
 @pytest.mark.parametrize("kind", ["full", "masks", "alone"])
-@pytest.mark.parametrize(
-    "more",
-    [{}, {"cfg_scale": 1.5}, {"temperature": 0.0}, {"unmasking": "entropy"}],
-    ids=str,
-)  # fmt: skip
-def test_a_logits_processor_changes_rows_after_guidance_in_any_batch(
-    models: dict[str, tuple[LLM, Logits]],
-    kind: str,
-    more: dict[str, Any],
-    at_once: int,
+@pytest.mark.parametrize("more", [{}, {"cfg_scale": 1.5}, {"unmasking": "entropy"}], ids=str)
+def test_a_logits_processor_changes_rows_after_guidance_beside_other_requests(
+    models: dict[str, tuple[LLM, Logits]], kind: str, more: dict[str, Any], at_once: int,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Two prompts with it and two without, whose rows share passes, in chunks of any size."""
+) -> None:  # fmt: skip
+    """at_once: rows of logits in a chunk."""
     monkeypatch.setattr("dise_adapters.local.reading.reader.MAX_LOGITS", 8 * at_once)
-    (llm, logits), default = models[kind], {"temperature": 0.7}
-    plain = SamplingParams(max_tokens=11, seed=2, scorer="written", **(default | more))
-    params = plain.model_copy(update={"logits": Echoing()})
-    mask = llm.predictor.info.special.masking_id
-    asked = [(prompt, each) for prompt in PROMPTS for each in (params, plain)]
-    plans = [llm.planner.generate(*each) for each in asked]
-    outcomes = sorted(llm.run(plans), key=lambda outcome: outcome.index)
-    for outcome, (prompt, each) in zip(outcomes, asked, strict=True):
-        change = (lambda text, rows: echoed(text, rows, mask)) if each is params else None
-        extra = {} if change is None else {"change": change}
-        expected = naive(llm, logits, prompt, each.model_copy(update={"logits": None}), **extra)
-        assert_same(outcome.unwrap(), prompt, expected)
-
-
-def test_what_scores_a_text_is_told_by_the_models_own_logits(
-    models: dict[str, tuple[LLM, Logits]],
-) -> None:
-    for llm, _ in models.values():
-        params = SamplingParams(max_tokens=11, logits=Echoing(), selector="response")
-        for prompt, answer in zip(PROMPTS, llm.generate(PROMPTS, params), strict=True):
-            [output] = answer.outputs
-            [scored] = llm.score([prompt], [output.token_ids], ScoringParams(selector="response"))
-            assert output.score.value == pytest.approx(scored.outputs[0].score.value, abs=1e-5)
-            assert output.written != pytest.approx(output.score.value, abs=0.1)
+    (llm, logits), mask = models[kind], models[kind][0].predictor.info.special.masking_id
+    params = SamplingParams(max_tokens=11, temperature=0.7, seed=2, scorer="written", **more)
+    changes = [{"change": lambda text, rows: echoed(text, rows, mask)}, {}] * len(PROMPTS)
+    prompts = [prompt for prompt in PROMPTS for _ in range(2)]
+    plans = [
+        llm.planner.generate(prompt, params.model_copy(update=change and {"logits": Echoing()}))
+        for prompt, change in zip(prompts, changes, strict=True)
+    ]
+    for outcome in llm.run(plans):
+        prompt, change = prompts[outcome.index], changes[outcome.index]
+        assert_same(outcome.unwrap(), prompt, naive(llm, logits, prompt, params, **change))

@@ -127,6 +127,7 @@ def test_each_wrong_adapter_fails_by_the_promise_that_it_breaks(
         ("top_k", 0, "top_k: the tokens"),
         ("is_tempered", False, "is_tempered: the confidences"),
         ("forbidden", (MASK,), "forbidden: the tokens"),
+        ("logits", None, "logits: the tokens"),
     ],
 )
 def test_an_option_of_candidates_that_is_ignored_is_named(

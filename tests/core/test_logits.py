@@ -18,6 +18,7 @@ from dise_core import (
     PluginError,
     RequestOutput,
     SamplingParams,
+    ScoringParams,
 )
 from dise_core.models.predictor import MaskPredictor
 from dise_core.testing import ToyPredictor
@@ -46,18 +47,20 @@ class Moved(LogitsProcessor):
 
 
 REMASK = {"threshold": 1.0, "accept": "always"}
+LONGER = {"max_gen_length": 24}
 
 
 @pytest.mark.parametrize(
     ("model", "more"),
     [
         ("toy", {}),
+        ("toy", {"scorer": "written", "scorer_settings": {"signal": "entropy"}}),
         ("toy", {"temperature": 2.0, "top_p": 0.5, "n": 2}),
         ("toy", {"logit_bias": {"9": 100.0}, "cfg_scale": 2.0}),
         ("toy", {"reviser": "remask", "reviser_settings": REMASK}),
         ("toy", {"length": "dise-flexible"}),
-        ("toy", {"length": "daedal", "length_settings": {"max_gen_length": 24}}),
-        ("toy", {"length": "rho-eos", "length_settings": {"max_gen_length": 24}}),
+        ("toy", {"length": "daedal", "length_settings": LONGER}),
+        ("toy", {"length": "rho-eos", "length_settings": LONGER}),
         ("toy", {"length": "cal"}),
         ("countdown", {"cache": "prefix"}),
         ("countdown", {"cache": "dual"}),
@@ -65,12 +68,14 @@ REMASK = {"threshold": 1.0, "accept": "always"}
     ],
     ids=str,
 )
-def test_what_a_processor_dictates_is_written_and_streamed(
+def test_what_a_processor_dictates_is_written_and_streamed_and_scores_are_the_models_own(
     model: str, more: dict[str, Any]
 ) -> None:
     llm = LLM(ToyPredictor() if model == "toy" else model)
     blocks = {} if model == "countdown-blocks" else {"block_length": 4}
-    params = SamplingParams(max_tokens=8, seed=0, logits=Dictated(), **blocks, **more)
+    params = SamplingParams(
+        max_tokens=8, seed=0, selector="response", logits=Dictated(), **blocks, **more
+    )
     *updates, streamed = llm.stream([1, 2, 3], params)
     [answer] = llm.generate([[1, 2, 3]], params)
     assert isinstance(streamed, RequestOutput)
@@ -79,7 +84,9 @@ def test_what_a_processor_dictates_is_written_and_streamed(
         stop = 3 + len(output.token_ids)
         assert output.token_ids == tuple(1 + position % 5 for position in range(3, stop))
         assert output.written == pytest.approx(0.0)
-        assert output.score.value < -0.1
+        [scored] = llm.score([[1, 2, 3]], [output.token_ids], ScoringParams(selector="response"))
+        score = scored.outputs[0].score.value if output.scorer == "dise" else 0.0
+        assert output.score.value == pytest.approx(score, abs=1e-5)
 
 
 @pytest.mark.parametrize(
