@@ -114,7 +114,8 @@ def _kind_of(title: str) -> Kind[Any]:
     """Return the kind of that title, or with that word in it; - may stand for a space."""
     words = title.replace("-", " ").removesuffix("s")
     for kind in KINDS:
-        if words in (kind.title, *kind.title.split()):
+        names = (kind.title, *kind.title.split())
+        if words in [name.removesuffix("s") for name in names]:
             return kind
     raise UnknownNameError("kind", title, TITLES)
 

@@ -29,11 +29,11 @@ def _check(processor: LogitsProcessor, text: Ids, as_rows: Callable[[Floats], An
     rows = np.random.default_rng(0).normal(size=(len(positions), VOCAB_SIZE))
     context = LogitsContext(text.copy(), positions.copy(), MASK)
     bound = BoundProcessor(processor, context)
-    together, again = (np.array(bound(as_rows(rows), slice(None))) for _ in range(2))
+    together, again = (np.asarray(bound(as_rows(rows), slice(None))) for _ in range(2))
     expect(np.array_equal(together, again), "process must return the same for the same rows")
     for index in range(len(rows)):
         part = slice(index, index + 1)
-        is_same = np.array_equal(together[part], np.array(bound(as_rows(rows[part]), part)))
+        is_same = np.array_equal(together[part], np.asarray(bound(as_rows(rows[part]), part)))
         expect(is_same, "process must change a row the same, whatever rows come with it")
     is_writable = (np.delete(together, MASK, axis=1) > FORBIDDEN).any(axis=1).all()
     expect(bool(is_writable), "process must leave a token that may be written at each position")

@@ -104,6 +104,17 @@ class Even(core.Constraint):
         return f"[0-9]{{0,{self.digits - 1}}}[02468]"
 
 
+class Forbidding(core.LogitsProcessor):
+    """Forbids some tokens, in torch."""
+
+    tokens: tuple[int, ...] = ()
+
+    def process(self, rows: torch.Tensor, context: core.LogitsContext) -> torch.Tensor:
+        assert len(rows) == len(context.positions)
+        rows[:, list(self.tokens)] = -torch.inf
+        return rows
+
+
 class Apart(core.UnmaskingPolicy):
     """Commits the surest of every `gap` candidates."""
 
@@ -268,6 +279,8 @@ def check_plugin() -> None:
     testing.check_unmasking_policy(Editing())
     testing.check_constraint(Even(digits=3))
     testing.check_reviser(WeakestToken())
+    testing.check_logits(Forbidding(tokens=(3,)), torch.tensor)
+    core.SamplingParams(logits=Forbidding(tokens=(3,)))
     digits = Digits("digits", core.Bidirectional())
     testing.check_mask_predictor(digits, logits=digits.rows)
     in_torch = TorchDigits("digits", core.Bidirectional())
