@@ -17,8 +17,8 @@ def check_logits(processor: LogitsProcessor, as_rows: Callable[[Floats], Any] = 
     the same each time, each whatever rows come with it, with a token that may be written,
     and leaves the context unchanged.
 
-    as_rows: makes rows of new logits, float64 [M, V], for a processor that takes tensors
-    alone: `torch.tensor`.
+    as_rows: makes new rows of logits, float64 [M, V]: `torch.tensor` for a processor that
+    takes tensors alone.
     """
     for ids in ([3, 1, MASK, 4, MASK, MASK], [MASK], [2, 2, 2, 2, MASK, 2]):
         _check(processor, np.array(ids), as_rows)
@@ -33,7 +33,7 @@ def _check(processor: LogitsProcessor, text: Ids, as_rows: Callable[[Floats], An
     expect(np.array_equal(together, again), "process must return the same for the same rows")
     for index in range(len(rows)):
         part = slice(index, index + 1)
-        is_same = np.array_equal(together[part], np.asarray(bound(as_rows(rows[part]), part)))
+        is_same = np.allclose(together[part], np.asarray(bound(as_rows(rows[part]), part)))
         expect(is_same, "process must change a row the same, whatever rows come with it")
     is_writable = (np.delete(together, MASK, axis=1) > FORBIDDEN).any(axis=1).all()
     expect(bool(is_writable), "process must leave a token that may be written at each position")

@@ -140,6 +140,25 @@ def test_bad_rows_end_their_own_request_by_name(answer: Callable[[Any], Any], pr
     assert caught.value.plugin == "guest"
 
 
+def test_one_that_fails_late_fails_alone_beside_texts_that_are_cached() -> None:
+    class Late(LogitsProcessor):
+        def process(self, rows: Any, context: LogitsContext) -> Any:
+            assert (context.token_ids == context.mask_id).sum() > 4
+            return rows
+
+    llm, prompts = LLM("countdown"), ["83,18,75 -> 10", "1,2,3 -> 6", "44,19,35 -> 98"]
+    params = SamplingParams(max_tokens=12, block_length=6, cache="prefix")
+    late = params.model_copy(update={"logits": Late()})
+    asked = [(prompt, each) for prompt in prompts for each in (late, params)]
+    outcomes = sorted(
+        llm.run(llm.planner.generate(*each) for each in asked), key=lambda each: each.index
+    )
+    for failed, fine, prompt in zip(outcomes[::2], outcomes[1::2], prompts, strict=True):
+        [alone] = llm.generate(prompt, params)
+        assert fine.unwrap().outputs[0].token_ids == alone.outputs[0].token_ids
+        assert str(failed.error).startswith(f"logits processor {Late.__qualname__} of ")
+
+
 def test_a_processor_cannot_change_the_text_that_is_read() -> None:
     class Meddling(LogitsProcessor):
         def process(self, rows: Any, context: LogitsContext) -> Any:

@@ -28,6 +28,7 @@ from dise_core import (
     Evaluation,
     Generation,
     LengthController,
+    LogitsProcessor,
     ModelError,
     Plan,
     PluginError,
@@ -179,6 +180,10 @@ def answering(kind: str, answer: Any) -> tuple[LLM, SamplingParams]:
             yield asks()
             return answer(generation) if callable(answer) else answer
 
+    class BadLogits(LogitsProcessor):
+        def process(self, rows: Any, context: Any) -> Any:
+            return answer
+
     class BadPredictor(ToyPredictor):
         def read(self, reads: Sequence[Read]) -> Any:
             return answer if kind == "reading" else super().read(reads)
@@ -189,6 +194,7 @@ def answering(kind: str, answer: Any) -> tuple[LLM, SamplingParams]:
         "scorers": {"bad": BadScorer},
         "length_controllers": {"bad": BadLength},
         "revisers": {"bad": BadReviser},
+        "logits": {"bad": BadLogits},
     }
     options = {"policy": "unmasking", "reads": "scorer"}
     asked = {} if kind == "reading" else {options.get(kind, kind): "bad"}
@@ -441,7 +447,7 @@ answers = st.one_of(
 )
 
 
-KINDS = ["selector", "policy", "scorer", "length", "reviser", "reading", "reads"]
+KINDS = ["selector", "policy", "scorer", "length", "reviser", "logits", "reading", "reads"]
 
 
 @cases(1 / 9)
