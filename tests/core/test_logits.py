@@ -110,10 +110,8 @@ def test_a_constraint_allows_what_it_allows_and_the_processor_chooses_there(
 
 
 BAD: list[tuple[Callable[[Any], Any], str]] = [
-    (lambda rows: None, r"rows like its own, \['ndarray', '\(\d, 12\)', 'float64'.*, not \['NoneT"),
-    (lambda rows: rows[:-1], r"rows like its own, .*, not \['ndarray', '\(\d, 12\)'"),
+    (lambda rows: rows[:-1], r"rows like its own, \['ndarray', '\(\d, 12\)', 'float64'.*, not "),
     (lambda rows: rows.astype(np.float32), "rows like its own, .*, not .*'float32'"),
-    (lambda rows: rows.tolist(), r"rows like its own, .*, not \['list'"),
     (lambda rows: rows + np.inf, r"rows without NaN and \+inf"),
     (lambda rows: rows * np.nan, r"rows without NaN and \+inf"),
 ]
