@@ -9,6 +9,12 @@ from dise_core.sequence import BlockOrigin, SpecialTokens
 TemperedConfidence = bool | Literal["drawn"]
 """See ModelInfo."""
 
+AnswersFor = Literal["own", "next"]
+"""The position that a row of logits predicts: its own, or the next one. With "next", row
+0 also answers for position 0, except under causal attention, where position 0 has no
+answer; under block-causal attention the finished block before a block answers for its
+first token."""
+
 LastBlockRule = Literal["masks", "alone", "ends"]
 """How a response is written that ends inside a block: with masks up to the block's
 border, which are written too and then cut; alone, as if the block were that short; or

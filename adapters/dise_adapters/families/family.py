@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.checkpoint.gguf import GgufFile
@@ -12,7 +12,7 @@ from dise_adapters.checkpoint.weights import WeightSource
 from dise_adapters.families.blocks import Varying, attention_of, variants
 from dise_adapters.families.names import architectures, checkpoint_names
 from dise_core.models.attention import BIDIRECTIONAL, Attention, Bidirectional, Causal
-from dise_core.models.info import LastBlockRule, TemperedConfidence
+from dise_core.models.info import AnswersFor, LastBlockRule, TemperedConfidence
 from dise_core.models.predictor import Told, untold
 from dise_core.records import JsonFields
 
@@ -37,12 +37,6 @@ in lower case: refused, so that none is mistaken for another.
 
 ConfigFields = dict[str, Any]
 """The fields of a configuration of transformers."""
-
-AnswersFor = Literal["own", "next"]
-"""The position that a row of logits predicts: its own, or the next one. With "next", row
-0 also answers for position 0, except under causal attention, where position 0 has no
-answer; under block-causal attention the finished block before a block answers for its
-first token."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from dise_adapters.families.family import AnswersFor
 from dise_adapters.local.decoder.batch import TextBatch
 from dise_adapters.local.decoder.linear import changing
 from dise_adapters.local.decoder.whole import WholeBody
@@ -21,6 +20,7 @@ from dise_adapters.local.reading.layout import Layout
 from dise_adapters.local.reading.reader import TransformerReader
 from dise_core import BlockCausal, Causal, InputError, ModelError, ModelInfo, Read, Reading
 from dise_core.models.completion import check_abilities, completed
+from dise_core.models.info import AnswersFor
 
 
 class ModuleReader(TransformerReader):

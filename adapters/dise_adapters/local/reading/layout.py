@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dise_adapters.families.family import AnswersFor
 from dise_adapters.local.decoder.kv_cache import KVCache
 from dise_adapters.local.decoder.prefixes import Key, Lease
 from dise_core import Attention, BlockCausal, CacheHint, Causal, Ids, Read
 from dise_core.blocks import BlockGrid
+from dise_core.models.info import AnswersFor
 from dise_core.models.predictor import Ability
 from dise_core.plans.rows import Row, distinct_rows
 

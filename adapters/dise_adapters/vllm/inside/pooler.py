@@ -18,11 +18,11 @@ from vllm.model_executor.layers.pooler import PoolingParamsUpdate
 from vllm.model_executor.layers.pooler.abstract import Pooler
 from vllm.v1.pool.metadata import PoolingMetadata
 
-from dise_adapters.families.family import AnswersFor
 from dise_adapters.local.reading.reader import rows_at_once
 from dise_adapters.local.reading.readouts import answer_rows, group_reads, split_answers
 from dise_adapters.vllm.wire import READS, TASK, ReadJson, pack
 from dise_core import Candidates, Ids, Read, Reading, TokenLogProbs
+from dise_core.models.info import AnswersFor
 from dise_core.records import Fields, Record
 
 
