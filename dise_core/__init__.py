@@ -12,7 +12,7 @@ from dise_core.arrays import Floats, Ids, LogProbs, Mask
 from dise_core.constraints.constraint import Constraint
 from dise_core.lazy import lazily
 from dise_core.models.attention import Attention, Bidirectional, BlockCausal, Causal
-from dise_core.models.backend import Backend, Reader
+from dise_core.models.backend import Backend, LoadedModule, Reader
 from dise_core.models.completion import completed
 from dise_core.models.info import ModelInfo
 from dise_core.models.predictor import CacheRoom, MaskPredictor
@@ -65,8 +65,8 @@ __all__ = [
     "BlockCausal", "Bounds", "CacheHint", "CacheRoom", "CacheSlot", "Candidates",
     "Canvas", "Causal", "Confidence", "Constraint", "Denoiser", "Distribution", "Drafts",
     "Entry", "Evaluation", "Floats", "Generation", "Guidance", "Ids", "LengthController",
-    "LogProbs", "LogitsContext", "LogitsProcessor",
-    "Mask", "MaskPredictor", "ModelInfo", "Noise", "Params", "Plan", "Read",
+    "LoadedModule", "LogProbs", "LogitsContext", "LogitsProcessor", "Mask",
+    "MaskPredictor", "ModelInfo", "Noise", "Params", "Plan", "Read",
     "Reader", "Reading", "Readout", "RevisedToken", "Reviser", "Revision", "Scorer",
     "Selector", "SequenceScorer", "SpecialTokens", "Terms", "TokenLogProbs",
     "TokenReport", "TokenSequence", "Tokenizer", "TopLogProbs", "UnmaskingPolicy",

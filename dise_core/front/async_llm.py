@@ -9,13 +9,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import replace
 from functools import wraps
-from os import PathLike
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast
 
 from dise_core.constraints.turns import Builders
 from dise_core.engine import AsyncEngine, Caller, Engine
 from dise_core.engine.async_engine import CLOSED
 from dise_core.errors import ClosedError, DiseError, InputError
+from dise_core.front.in_memory import FromModel, Model
 from dise_core.front.llm import LLM, EngineOptions
 from dise_core.front.outputs import RequestOutput
 from dise_core.front.planner import Planner
@@ -50,7 +50,7 @@ def awaited(
     return coroutine
 
 
-class AsyncLLM:
+class AsyncLLM(FromModel):
     """A loaded model with LLM's methods as coroutines; requests of all callers share
     batches.
 
@@ -65,9 +65,9 @@ class AsyncLLM:
 
     def __init__(
         self,
-        model: str | PathLike[str] | MaskPredictor = "countdown",
+        model: Model = "countdown",
         *,
-        judge: str | PathLike[str] | MaskPredictor | None = None,
+        judge: Model | None = None,
         catalog: Catalog | None = None,
         plugins: Sequence[object] = (),
         max_waiting: int = 1024,

@@ -9,10 +9,12 @@ from typing import Self, TypedDict, TypeVar, Unpack
 from dise_core.engine import Engine
 from dise_core.errors import ClosedError, InputError, ModelError
 from dise_core.front.calibrated import Calibrations
+from dise_core.front.in_memory import FromModel, Model
 from dise_core.front.outputs import RequestOutput
 from dise_core.front.planner import Planner
 from dise_core.front.resolving import Resolver
 from dise_core.front.verbs import Job, Verbs, request
+from dise_core.models.backend import LoadedModule
 from dise_core.models.predictor import MaskPredictor, Shown, unshown
 from dise_core.models.prompts import Prompt
 from dise_core.models.tokenizer import FunctionTool, Message
@@ -58,7 +60,7 @@ class EngineOptions(TypedDict, total=False):
     """An object of an engine's `options`: its own, for type checkers, which know no other."""
 
 
-class LLM(Verbs):
+class LLM(FromModel, Verbs):
     """A loaded diffusion language model that generates responses and scores how sure it
     is of them.
 
@@ -73,9 +75,9 @@ class LLM(Verbs):
 
     def __init__(
         self,
-        model: str | PathLike[str] | MaskPredictor = "countdown",
+        model: Model = "countdown",
         *,
-        judge: str | PathLike[str] | MaskPredictor | None = None,
+        judge: Model | None = None,
         catalog: Catalog | None = None,
         plugins: Sequence[object] = (),
         lazy: bool = False,
@@ -119,7 +121,7 @@ class LLM(Verbs):
         self._open: tuple[Planner, Engine] | None = (planner, engine)
         self._process = os.getpid()
         self._shown = repr(predictor.info.name)
-        self._is_loader = not isinstance(model, MaskPredictor)
+        self._is_loader = isinstance(model, str | PathLike)
         if self._is_loader:
             self._shown += f", engine={self.config.engine!r}, device={self.config.device!r}"
         if not lazy:
@@ -208,11 +210,7 @@ class LLM(Verbs):
         """Yield the outcome of each plan as it ends, a failure too."""
         return self.engine.run(plans)
 
-    def _predictors(
-        self,
-        model: str | PathLike[str] | MaskPredictor,
-        judge: str | PathLike[str] | MaskPredictor | None,
-    ) -> dict[str, MaskPredictor]:
+    def _predictors(self, model: Model, judge: Model | None) -> dict[str, MaskPredictor]:
         predictors = {"target": self._opened(model, self.config)}
         if judge is not None:
             predictors["judge"] = judging = self._opened(judge, self.config.for_judge())
@@ -233,6 +231,8 @@ class LLM(Verbs):
     def _opened(self, model: object, config: EngineConfig) -> MaskPredictor:
         if isinstance(model, str | PathLike):
             return self.catalog.load_model(fspath(model), config)
+        if isinstance(model, LoadedModule):
+            return self.catalog.backend(config.engine).hold(model)
         if not isinstance(model, MaskPredictor):
             raise InputError(
                 f"a model is a name, a folder or a MaskPredictor, not {type(model).__name__}",

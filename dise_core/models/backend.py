@@ -2,9 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from dise_core.models.predictor import Ability, CacheRoom
+from dise_core.errors import InputError
+from dise_core.models.attention import BIDIRECTIONAL, Attention
+from dise_core.models.info import AnswersFor
+from dise_core.models.predictor import Ability, CacheRoom, MaskPredictor
 from dise_core.params.base import Params
 from dise_core.params.engine import EngineConfig
 from dise_core.plans.reading import Read, Reading
@@ -28,6 +32,20 @@ class Reader(Protocol):
     @abstractmethod
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
         """Answer the reads in their order."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedModule:
+    """A module that is in memory, its tokenizer, and what they may not tell: see
+    LLM.from_model.
+    """
+
+    module: object
+    tokenizer: object
+    mask_id: int | None = None
+    max_length: int | None = None
+    answers_for: AnswersFor = "own"
+    attention: Attention = BIDIRECTIONAL
 
 
 class Backend(ABC, Generic[C]):
@@ -60,6 +78,17 @@ class Backend(ABC, Generic[C]):
         where none fit.
         """
         return [config for _, config in wanted]
+
+    @classmethod
+    def hold(cls, loaded: LoadedModule) -> MaskPredictor:
+        """Return the model that a module in memory is. Raises InputError for one that it
+        does not run.
+        """
+        raise InputError(
+            f"{cls.__name__} runs no {type(loaded.module).__name__} that is in memory; "
+            "leave out engine=.",
+            "engine",
+        )
 
     @classmethod
     @abstractmethod

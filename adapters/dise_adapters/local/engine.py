@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from dise_adapters.families.family import Checkpoint
-from dise_core import Backend, EngineConfig, Reader
+from dise_core import Backend, EngineConfig, MaskPredictor, Reader
+from dise_core.models.backend import LoadedModule
 
 
 class TransformersBackend(Backend[Checkpoint]):
@@ -16,6 +17,12 @@ class TransformersBackend(Backend[Checkpoint]):
         from dise_adapters.local.loading.room import fitted
 
         return fitted(wanted)
+
+    @classmethod
+    def hold(cls, loaded: LoadedModule) -> MaskPredictor:
+        from dise_adapters.local.module import ModulePredictor
+
+        return ModulePredictor(loaded)
 
     @classmethod
     def open(cls, checkpoint: Checkpoint, config: EngineConfig) -> Reader:

@@ -51,8 +51,8 @@ def reader_of(
     [B, 1, N, N], to be added. A module runs without dropout and gradients, and with its
     weights of the moment. answers_for: "next" where row i of the logits predicts token
     i + 1. head: makes logits [R, V] of states [R, d], where `forward` returns states
-    [B, N, d]: only what is read then costs V. device: of the ids; the module's, or else
-    the CPU.
+    [B, N, d]: only what is read then costs V. A transformers model's own is found.
+    device: of the ids; the module's, or else the CPU.
 
     Raises InputError for a model that attends otherwise than info.attention or has other
     than info.vocab_size logits, ModelError for one that returns something else.
@@ -61,9 +61,15 @@ def reader_of(
         raise InputError(
             'Causal attention predicts the next token: give answers_for="next".', "answers_for"
         )
-    called, head = _Called(forward, device), head or nn.Identity()
+    called = Called(forward, device)
+    if head is None and isinstance(forward, PreTrainedModel):
+        called, head = _apart(forward, called)
     if type(head) is nn.Linear:  # another class may compute something else
         head = changing(head)
+    elif isinstance(head, nn.Module):
+        run: nn.Module = head
+        head = evaluating(run)(lambda states: run(states.clone()))
+    head = head or nn.Identity()
     body = WholeBody(called, info.attention, 0, called.device)
     _examine(body, head, info)
     layout = Layout(info.attention, answers_for, None, info.special.mask_id)
@@ -72,7 +78,7 @@ def reader_of(
     return reader
 
 
-class _Called:
+class Called:
     """A forward pass as WholeBody calls a model of transformers; its only output is 0."""
 
     def __init__(self, forward: Callable[..., Any], device: torch.device | str | None) -> None:
@@ -87,7 +93,7 @@ class _Called:
         self._names = signature(forward if module is None else module.forward).parameters
 
     def __call__(self, ids: Tensor, **options: Any) -> tuple[Tensor]:
-        with _evaluating(self._forward):
+        with evaluating(self._forward):
             # Copies: what was made in inference mode cannot be changed outside it.
             arguments = {
                 name: value.clone() if isinstance(value, Tensor) else value
@@ -105,8 +111,26 @@ class _Called:
         return (result,)
 
 
+def _apart(model: PreTrainedModel, called: Called) -> tuple[Called, nn.Module | None]:
+    """Return a model's body and its head: all modules beside the body, in their order,
+    if they make its logits of the body's states; else the model itself, and None.
+    """
+    body = model.base_model
+    parts = [part for part in model.children() if part is not body]
+    head = parts[0] if len(parts) == 1 else nn.Sequential(*parts)
+    its_body, ids = Called(body, called.device), torch.arange(4)[None].to(called.device)
+    [logits] = called(ids, use_cache=False)
+    try:
+        [states] = its_body(ids, use_cache=False)
+        with evaluating(head):
+            is_head = body is not model and torch.equal(head(states), logits)
+    except Exception:  # modules of any kind, which do not follow one another
+        is_head = False
+    return (its_body, head) if is_head else (called, None)
+
+
 @contextmanager
-def _evaluating(forward: object) -> Iterator[None]:
+def evaluating(forward: object) -> Iterator[None]:
     """Let a module run without dropout and gradients, and leave it as it was."""
     parts = forward.modules() if isinstance(forward, nn.Module) else ()
     training = [part for part in parts if part.training]
@@ -152,9 +176,9 @@ def _examine(body: WholeBody, head: Callable[[Tensor], Tensor], info: ModelInfo)
     if is_deaf or (changes[~allowed] > noise).any():
         raise InputError(
             f"The model does not attend as {attention} does: it must see later tokens as "
-            "far as that does. Give the attention that it has in info, or set "
+            "far as that does. Give the attention that it has (attention=), or set "
             "is_causal=False in the config of a transformers model that is to see them all.",
-            "info",
+            "attention",
         )
     if not torch.equal(states(-1, 0, 0), states(-1, 3, 3)):
         body.max_padding = 0.0
