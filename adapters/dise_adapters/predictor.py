@@ -1,6 +1,6 @@
 """The predictor of every checkpoint: a family tells its format, an engine runs it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import EntryPoint
@@ -132,6 +132,13 @@ class CheckpointPredictor(MaskPredictor):
         for read in reads:
             check_abilities(read, self.info, self.abilities)
         return reader.read([completed(read, self.info) for read in reads])
+
+    def update_weights(self, named: Mapping[str, Any]) -> None:
+        weights = getattr(self._loaded(), "weights", None)
+        if weights is None:
+            super().update_weights(named)
+        else:
+            weights.update(named)
 
     def _loaded(self, shown: Shown = unshown) -> Reader:
         if self._reader is None:

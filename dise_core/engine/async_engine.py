@@ -106,6 +106,7 @@ class AsyncEngine:
         self._num_cut_off = 0
         self._step_seconds = 0.0
         self._death: DiseError | None = None
+        self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._to_start: SimpleQueue[_Ticket | None] = SimpleQueue()
         loaded: Future[Engine] = Future()
         self._thread = threading.Thread(
@@ -161,6 +162,18 @@ class AsyncEngine:
         self._to_start.put(ticket)
         return future
 
+    def call(self, work: Callable[[], T]) -> Future[T]:
+        """Return the future of what `work` returns in the engine's thread, between steps.
+        Raises ClosedError once the engine is closing, or has died.
+        """
+        future: Future[T] = Future()
+        with self._changed:
+            if self._is_closing or self._death is not None:
+                raise ClosedError(CLOSED)
+            self._calls.append((work, future))
+            self._changed.notify()
+        return future
+
     def close(self, grace: float = 30.0) -> int:
         """Refuse new requests, wait `grace` seconds, fail and count the others."""
         with self._changed:
@@ -195,6 +208,9 @@ class AsyncEngine:
             if self._is_aborting:
                 self._end(ClosedError("the engine was shut down before the request was done"))
                 return
+            if self._calls:
+                _answer(*self._calls.popleft())
+                continue
             start = time.monotonic()
             try:
                 engine.step([ticket.request for ticket in self._running])
@@ -223,7 +239,7 @@ class AsyncEngine:
     def _admit(self, max_running: int) -> bool:
         """Wait for work and admit what fits; False once closing with nothing left."""
         with self._changed:
-            while not (self._running or self._is_aborting or self._started()):
+            while not (self._running or self._is_aborting or self._calls or self._started()):
                 if self._is_closing and not self._waiting:
                     return False
                 self._changed.wait(LOOK_SECONDS if self._waiting else None)
@@ -296,6 +312,10 @@ class AsyncEngine:
             self._death = death
             self._running += [ticket for ticket in self._waiting if ticket not in self._running]
             self._waiting.clear()
+            for _, future in self._calls:
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(error)
+            self._calls.clear()
         self._num_cut_off = sum(not ticket.future.done() for ticket in self._running)
         self._fail_running(error)
 
@@ -303,3 +323,13 @@ class AsyncEngine:
         for ticket in self._running:
             ticket.fail(error)
         self._running = []
+
+
+def _answer(work: Callable[[], T], future: Future[T]) -> None:
+    """Set a future, unless it is cancelled, to what `work` returns or raises."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(work())
+    except BaseException as error:
+        future.set_exception(error)

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Itera
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast
 
 from dise_core.constraints.turns import Builders
@@ -214,6 +214,11 @@ class AsyncLLM(FromModel):
             yield answer
         finally:
             future.cancel()
+
+    async def update_weights(self, named: Iterable[tuple[str, Any]]) -> None:
+        """Update the weights as LLM does, between two steps of the engine."""
+        update = partial(self._llm.update_weights, list(named))
+        await asyncio.wrap_future(self.engine.call(update))
 
     async def close(self, grace: float = 30.0) -> int:
         """Refuse new requests, wait `grace` seconds, fail the unfinished with

@@ -3,8 +3,9 @@
 import gc
 import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from os import PathLike, fspath
-from typing import Self, TypedDict, TypeVar, Unpack
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 from dise_core.engine import Engine
 from dise_core.errors import ClosedError, InputError, ModelError
@@ -154,6 +155,24 @@ class LLM(FromModel, Verbs):
     def load(self) -> None:
         """Load the weights that are not loaded yet. Raises ModelError if that fails."""
         self.engine.load()
+
+    def update_weights(self, named: Iterable[tuple[str, Any]]) -> None:
+        """Copy tensors over the model's weights, all or some, by the names that
+        transformers or the checkpoint give them, and forget what is kept of texts. Its
+        own calibrations hold no longer.
+
+        Raises InputError, before any weight is changed, for a name or a shape that the
+        model lacks, for one that is quantized, from a GGUF file, on several devices or in
+        another process, and beside a calibration that was named.
+        """
+        planner, engine = self._parts()
+        if planner.calibration is not None:
+            raise InputError(
+                "The calibration is of the old weights: load the model without it.", "calibration"
+            )
+        self.predictor.update_weights(dict(named))
+        resolver = replace(planner.resolver, calibrations=Calibrations())
+        self._open = (replace(planner, resolver=resolver), engine)
 
     def close(self) -> None:
         """Free the models that it loaded. After it each method raises ClosedError."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from os import PathLike
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
+from dise_core.errors import InputError
 from dise_core.plans.reading import CacheHint, Read, Reading
 
 if TYPE_CHECKING:
@@ -128,6 +129,17 @@ class MaskPredictor(ABC):
 
     def load_weights(self, shown: Shown = unshown) -> None:  # noqa: B027
         """Load weights that are not loaded. shown: shows it. Raises as `load`."""
+
+    def update_weights(self, named: Mapping[str, Any]) -> None:  # noqa: ARG002
+        """Copy tensors over the weights of those names, and forget what is kept of texts.
+        Raises InputError, before any is changed, for a name or a shape that the model
+        lacks, and for a model whose weights cannot be replaced.
+        """
+        raise InputError(
+            f"{self.info.name!r:.80} takes no new weights: they are integers, from a "
+            "GGUF file, on several devices or in another process. Load the model again.",
+            "named",
+        )
 
     @abstractmethod
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:

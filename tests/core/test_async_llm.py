@@ -274,6 +274,23 @@ def test_a_model_that_cannot_be_loaded_leaves_no_thread() -> None:
 
 
 @in_a_loop
+async def test_weights_that_wait_for_a_pass_are_refused_where_the_engine_ends() -> None:
+    model = Gate()
+    llm = AsyncLLM(model)
+    running = asyncio.ensure_future(llm.score("a", "b"))
+    await eventually(lambda: model.calls == 1)
+    update = asyncio.ensure_future(llm.update_weights([]))
+    await asyncio.sleep(0)
+    closing = asyncio.ensure_future(llm.close(grace=0))
+    await eventually(lambda: llm.engine._is_aborting)
+    model.gate.set()
+    await closing
+    assert await running
+    with pytest.raises(ClosedError, match="the engine was shut down"):
+        await update
+
+
+@in_a_loop
 async def test_a_full_queue_refuses_at_once() -> None:
     model = Gate()
     async with AsyncLLM(model, max_num_seqs=1, max_waiting=2) as llm:

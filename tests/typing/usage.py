@@ -212,6 +212,14 @@ def first_answer(reads: Sequence[core.Read]) -> core.Reading:
     return adapters.reader_of(embedded, info, answers_for="own").read(reads)[0]
 
 
+def in_memory(tokenizer: core.Tokenizer) -> core.AsyncLLM:
+    """Score by a module that is in memory, and serve it."""
+    module = torch.nn.Embedding(12, 12)
+    llm = core.LLM.from_model(module, tokenizer, mask_id=11, max_length=8, max_num_seqs=4)
+    llm.update_weights(module.named_parameters())
+    return core.AsyncLLM.from_model(module, tokenizer, mask_id=11, max_length=8)
+
+
 class Counting(core.Params):
     """Options of an engine, or of a plugin's routes."""
 

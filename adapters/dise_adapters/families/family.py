@@ -142,6 +142,13 @@ class Family:
         config.refuse_variants(self.covered)
         return self.translate(config) | {"is_causal": isinstance(self.attention, Causal)}
 
+    def renamed(self, name: str) -> str:
+        """Return the model class's name of a weight by that of the checkpoint."""
+        for pattern, replacement in self.key_mapping.items():
+            if re.search(pattern, name):
+                return re.sub(pattern, replacement, name, count=1)
+        return name
+
     def attention_of(
         self,
         fields: JsonFields,

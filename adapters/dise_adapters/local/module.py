@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Self
 
@@ -11,6 +11,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerFast
 
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
+from dise_adapters.local.decoder.weights import LoadedWeights
 from dise_adapters.local.in_memory import Called, reader_of
 from dise_core import (
     Causal,
@@ -51,6 +52,9 @@ class ModulePredictor(MaskPredictor):
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
         return self._reader.read(reads)
+
+    def update_weights(self, named: Mapping[str, Any]) -> None:
+        LoadedWeights.of(self._module).update(named)
 
 
 def _info(module: nn.Module, loaded: LoadedModule) -> ModelInfo:

@@ -99,6 +99,13 @@ class KVCache:
         if slot in self._texts:
             self._texts[slot].length = self._texts[slot].current = 0
 
+    def forget(self) -> None:
+        """Forget all keys and values, those of other weights; texts keep their rows."""
+        for slot in list(self._texts):
+            self._forget(slot)
+        if self.prefixes is not None:
+            self.prefixes.clear()
+
     def current(self, slot: CacheSlot) -> int:
         """Return how many tokens from the text's start on have the keys and values of the
         text that was read last. Those behind a window are older than it.

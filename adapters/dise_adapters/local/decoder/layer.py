@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, rms_norm, scaled_dot_product_attention
 
 from dise_adapters.local.decoder.kv_cache import CachedPass
-from dise_adapters.local.decoder.linear import MakeLinear, joined, linear
+from dise_adapters.local.decoder.linear import MakeLinear, linear
+from dise_adapters.local.decoder.weights import WeightPlaces, built
 from dise_adapters.local.devices import is_gpu
 
 
@@ -43,15 +44,17 @@ class Layer:
         self._number, self._head_dim = number, traits.head_dim
         self._num_queries = len(weights["self_attn.q_proj.weight"]) // traits.head_dim
         self.num_keys = len(weights["self_attn.k_proj.weight"]) // traits.head_dim
-        self._heads = make_linear(*joined(weights, *(f"self_attn.{part}_proj" for part in "qkv")))
+        self.places: WeightPlaces = {}
+        build = partial(built, make_linear, weights, self.places)
+        self._heads = build(*(f"self_attn.{part}_proj" for part in "qkv"))
         self._head_norms = [
             norm_of(weights[f"self_attn.{part}_norm.weight"], traits.epsilon)
             for part in "qk"
             if f"self_attn.{part}_norm.weight" in weights
         ]
-        self._out = make_linear(*joined(weights, "self_attn.o_proj"))
+        self._out = build("self_attn.o_proj")
         self._feed_forward = (
-            FeedForward(weights, traits.activation, make_linear, "mlp.")
+            FeedForward(build, traits.activation, "mlp.")
             if mixture is None
             else Experts(mixture, make_linear)
         )
@@ -59,6 +62,10 @@ class Layer:
             norm_of(weights[f"{name}_layernorm.weight"], traits.epsilon)
             for name in ("input", "post_attention")
         )
+        if make_linear is linear:
+            experts = {} if mixture is None else mixture.state_dict(prefix="mlp.")
+            places = {name: [weight] for name, weight in {**weights, **experts}.items()}
+            self.places = places | self.places
 
     def heads(self, states: Tensor) -> Tensor:
         """Return unrotated queries, keys and values [T, H + 2 H', D] of states [T, d]."""
@@ -114,15 +121,14 @@ class FeedForward:
 
     def __init__(
         self,
-        weights: Mapping[str, Tensor],
+        build: Callable[..., nn.Module],
         activation: Callable[[Tensor], Tensor],
-        make_linear: MakeLinear = linear,
         prefix: str = "",
     ) -> None:
-        """weights: by transformers' names, which begin with `prefix`."""
+        """build: joins layers of transformers' names, which begin with `prefix`."""
         self._activation = activation
-        self._gate_and_up = make_linear(*joined(weights, f"{prefix}gate_proj", f"{prefix}up_proj"))
-        self._down = make_linear(*joined(weights, f"{prefix}down_proj"))
+        self._gate_and_up = build(f"{prefix}gate_proj", f"{prefix}up_proj")
+        self._down = build(f"{prefix}down_proj")
 
     def __call__(self, states: Tensor) -> Tensor:
         """Return the block's output [..., d] for states [..., d]."""
@@ -147,7 +153,8 @@ class Experts:
         if hasattr(block, "shared_experts"):
             shared = block.shared_experts
             del block.shared_experts
-            block.shared_experts = FeedForward(weights_of(shared), shared.act_fn, make_linear)
+            build = partial(built, make_linear, weights_of(shared), {})
+            block.shared_experts = FeedForward(build, shared.act_fn)
 
     def __call__(self, states: Tensor) -> Tensor:
         result: Tensor = self._block(states.reshape(1, -1, states.shape[-1]))

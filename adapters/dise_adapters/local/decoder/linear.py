@@ -26,13 +26,17 @@ class PackedLinear(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
-        self._bias = bias
+        self.pack(weight)
+        self.bias = bias
+
+    def pack(self, weight: Tensor) -> None:
+        """Take the weight [out, in]."""
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
 
     def forward(self, states: Tensor) -> Tensor:
         """Return [..., out] for states [..., in]."""
         result: Tensor = torch.ops.mkldnn._linear_pointwise(
-            states, self._weight, self._bias, "none", [], ""
+            states, self.weight, self.bias, "none", [], ""
         )
         return result
 

@@ -27,6 +27,7 @@ from dise_adapters.local.decoder.layer import Layer, Traits, norm_of, weights_of
 from dise_adapters.local.decoder.linear import MakeLinear, linear
 from dise_adapters.local.decoder.masks import Masks
 from dise_adapters.local.decoder.padding import Unpadded, key_multiple, padded_rows
+from dise_adapters.local.decoder.weights import WeightPlaces
 from dise_adapters.local.devices import on_device
 from dise_core import Attention, Ids
 
@@ -109,6 +110,11 @@ class OwnBody:
             Layer(index, *parts.layer(index), parts.traits, make_linear)
             for index in range(parts.num_layers)
         ]
+        self.places: WeightPlaces = {"model.norm.weight": [parts.norm]}
+        """Where its weights are, by transformers' names, without the embedding's."""
+        for number, layer in enumerate(self._layers):
+            prefix, places = f"model.layers.{number}.", layer.places
+            self.places |= {prefix + name: places[name] for name in places}
         # Layers, key-value heads and head dimension of what a KV cache keeps.
         self.cache_shape = (len(self._layers), self._layers[0].num_keys, parts.traits.head_dim)
         self.multiple = key_multiple(self._device)

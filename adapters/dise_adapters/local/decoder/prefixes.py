@@ -132,6 +132,10 @@ class PrefixTree:
         unused = lease.rows[lease.num_known : first], lease.rows[stop:]
         self._free = np.concatenate([self._free, *unused])
 
+    def clear(self) -> None:
+        """Forget all that is kept, while there is no lease."""
+        self._evict(self.num_free + self.num_kept)
+
     def _use(self, path: dict[Key, _Block]) -> None:
         """Count the blocks of a beginning as used, each after those that follow it."""
         for key in reversed(path):

@@ -19,6 +19,7 @@ from dise_adapters.local.decoder.kv_cache import KVCache
 from dise_adapters.local.decoder.linear import linear
 from dise_adapters.local.decoder.own import DecoderParts, OwnBody, decoder_parts
 from dise_adapters.local.decoder.prefixes import whole_blocks
+from dise_adapters.local.decoder.weights import LoadedWeights, WeightPlaces, built
 from dise_adapters.local.decoder.whole import WholeBody, check_implementation
 from dise_adapters.local.devices import choose_device, choose_dtype, is_gpu
 from dise_adapters.local.loading.placing import OnDevice, placing, spread_over
@@ -193,7 +194,10 @@ def _reader(
     part, output = (model, "logits") if head is None else (body, "last_hidden_state")
     whole = WholeBody(part, checkpoint.attention, output, device)
     head = torch.nn.Identity() if head is None else OnDevice(head, device)
-    return TransformerReader(whole, head, vocab_size, device, _layout(checkpoint))
+    reader = TransformerReader(whole, head, vocab_size, device, _layout(checkpoint))
+    if not (quantizer or is_spread or checkpoint.is_gguf):
+        reader.weights = LoadedWeights.of(model, checkpoint.family.renamed)
+    return reader
 
 
 def _parts(
@@ -227,7 +231,8 @@ def _own_reader(
 ) -> TransformerReader:
     """Return a reader with our forward pass. width: numbers that it holds for a token."""
     quantizer = Quantizer.of(config)
-    parts, head, vocab_size = _with_head(parts, is_int8=quantizer is not None)
+    places: WeightPlaces = {}
+    parts, head, vocab_size = _with_head(parts, places, is_int8=quantizer is not None)
     attention, example, room = checkpoint.attention, parts.norm, None
     body = OwnBody(parts, attention, quantizer.linear if quantizer else linear)
     give_back_freed_memory()
@@ -237,17 +242,31 @@ def _own_reader(
         options = (example.device, example.dtype, prefix, whole_blocks(attention))
         room = KVCache(body.cache_shape, tokens, *options)
     layout = _layout(checkpoint, room)
-    return TransformerReader(body, head, vocab_size, example.device, layout)
+    reader = TransformerReader(body, head, vocab_size, example.device, layout)
+    if not (quantizer or checkpoint.is_gguf):
+        places |= body.places
+        reader.weights = LoadedWeights(places, room, checkpoint.family.renamed)
+    return reader
 
 
-def _with_head(parts: DecoderParts, is_int8: bool) -> tuple[DecoderParts, torch.nn.Module, int]:
+def _with_head(
+    parts: DecoderParts, places: WeightPlaces, is_int8: bool
+) -> tuple[DecoderParts, torch.nn.Module, int]:
     """Return the parts with the embedding that the body takes, the head, and how many
-    logits it has; one is the other where they are tied and int8.
+    logits it has; one is the other where they are tied and int8. places: gets theirs.
     """
     words = parts.embedding
     assert isinstance(words, torch.Tensor)
     if not is_int8:
-        head = linear(*((words, None) if parts.head is None else parts.head()))
+        weight, bias = (words, None) if parts.head is None else parts.head()
+        weights = {"lm_head.weight": weight}
+        if bias is not None:
+            weights["lm_head.bias"] = bias
+        head = built(linear, weights, places, "lm_head")
+        places["model.embed_tokens.weight"] = [words]
+        if parts.head is None:
+            places["model.embed_tokens.weight"] += places["lm_head.weight"]
+            places["lm_head.weight"] = places["model.embed_tokens.weight"]
         return parts, head, len(words)
     table = Int8Linear(words)
     head = table if parts.head is None else Int8Linear(*parts.head())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -123,7 +122,7 @@ def stored_decoder(
     if family.model_class not in CLASSES or not is_plain or not SETTINGS.issuperset(settings):
         return None
     stored = checkpoint.weights.stored
-    names = {_rename(name, family.key_mapping): name for name in stored}
+    names = {family.renamed(name): name for name in stored}
     is_tied = settings["tie_word_embeddings"]
     if is_tied and HEAD not in names and EMBEDDING in names:
         names[HEAD] = names[EMBEDDING]
@@ -183,13 +182,6 @@ def _rotation(theta: float, head_dim: int, device: torch.device) -> Rotation:
         return angles.cos().to(states.dtype), angles.sin().to(states.dtype)
 
     return rotate
-
-
-def _rename(name: str, mapping: Mapping[str, str]) -> str:
-    for pattern, replacement in mapping.items():
-        if re.search(pattern, name):
-            return re.sub(pattern, replacement, name, count=1)
-    return name
 
 
 def give_back_freed_memory() -> None:

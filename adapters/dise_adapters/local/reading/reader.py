@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dise_adapters.local.decoder.batch import ForwardPass
+from dise_adapters.local.decoder.weights import LoadedWeights
 from dise_adapters.local.devices import is_gpu, on_device
 from dise_adapters.local.reading.batching import batches, text_batch
 from dise_adapters.local.reading.layout import Layout, Run
@@ -51,6 +52,8 @@ class TransformerReader:
         self._body, self._head, self._vocab_size = body, head, vocab_size
         self._device, self._layout = device, layout
         self.room = layout.room
+        self.weights: LoadedWeights | None = None
+        """Those that can be replaced; None where they cannot."""
         overlays = layout.abilities if body.takes_overlays else frozenset()
         self.abilities: frozenset[Ability] = overlays | {"among", "logits"}
 
