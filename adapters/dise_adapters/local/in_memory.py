@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import signature
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from dise_adapters.local.decoder.batch import TextBatch
-from dise_adapters.local.decoder.linear import changing
+from dise_adapters.local.decoder.linear import PackedLinear, can_pack
 from dise_adapters.local.decoder.whole import WholeBody
 from dise_adapters.local.reading.layout import Layout
 from dise_adapters.local.reading.reader import TransformerReader
@@ -28,10 +28,17 @@ class ModuleReader(TransformerReader):
 
     info: ModelInfo
 
+    @torch.inference_mode()
     def read(self, reads: Sequence[Read]) -> list[Reading]:
         for read in reads:
             check_abilities(read, self.info, self.abilities)
-        return super().read([completed(read, self.info) for read in reads])
+        head = self._head
+        if _is_plain(head) and can_pack(head.weight):
+            self._head = PackedLinear(head.weight, head.bias)  # as the weights are now
+        try:
+            return super().read([completed(read, self.info) for read in reads])
+        finally:
+            self._head = head
 
 
 def reader_of(
@@ -64,9 +71,7 @@ def reader_of(
     called = Called(forward, device)
     if head is None and isinstance(forward, PreTrainedModel):
         called, head = _apart(forward, called)
-    if type(head) is nn.Linear:  # another class may compute something else
-        head = changing(head)
-    elif isinstance(head, nn.Module):
+    if isinstance(head, nn.Module) and not _is_plain(head):
         run: nn.Module = head
         head = evaluating(run)(lambda states: run(states.clone()))
     head = head or nn.Identity()
@@ -127,6 +132,13 @@ def _apart(model: PreTrainedModel, called: Called) -> tuple[Called, nn.Module | 
     except Exception:  # modules of any kind, which do not follow one another
         is_head = False
     return (its_body, head) if is_head else (called, None)
+
+
+def _is_plain(head: object) -> TypeGuard[nn.Linear]:
+    """Return whether a head is its weight and bias alone: no subclass and no hooks."""
+    if type(head) is not nn.Linear:
+        return False
+    return not (head._forward_hooks or head._forward_pre_hooks)
 
 
 @contextmanager

@@ -59,21 +59,6 @@ def linear(weight: Tensor, bias: Tensor | None = None) -> nn.Module:
     return PackedLinear(weight, bias) if can_pack(weight) else torch_linear(weight, bias)
 
 
-def changing(layer: nn.Linear) -> Callable[[Tensor], Tensor]:
-    """Return a layer whose weight may change, by oneDNN where its weight can be packed."""
-
-    def compute(states: Tensor) -> Tensor:
-        if layer._forward_hooks or layer._forward_pre_hooks or not can_pack(layer.weight):
-            result: Tensor = layer(states)
-        else:
-            result = torch.ops.mkldnn._linear_pointwise(
-                states, layer.weight, layer.bias, "none", [], ""
-            )
-        return result
-
-    return compute
-
-
 def torch_linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
     """Return the same as one of torch's own layers."""
     num_outputs, num_inputs = weight.shape
