@@ -13,7 +13,7 @@ from dise_core.constraints.constraint import Constraint
 from dise_core.lazy import lazily
 from dise_core.models.attention import Attention, Bidirectional, BlockCausal, Causal
 from dise_core.models.backend import Backend, LoadedModule, Reader
-from dise_core.models.completion import completed
+from dise_core.models.completion import completed, noise_levels
 from dise_core.models.info import ModelInfo
 from dise_core.models.predictor import CacheRoom, MaskPredictor
 from dise_core.models.tokenizer import Tokenizer
@@ -71,6 +71,6 @@ __all__ = [
     "Selector", "SequenceScorer", "SpecialTokens", "Terms", "TokenLogProbs",
     "TokenReport", "TokenSequence", "Tokenizer", "TopLogProbs", "UnmaskingPolicy",
     "UnmaskingStep", "catalog_of", "completed", "count_nfe", "drive", "gather",
-    "hookimpl", "installed_catalog", "regenerate", "rewritten",
+    "hookimpl", "installed_catalog", "noise_levels", "regenerate", "rewritten",
 ]  # fmt: skip
 __all__ += users.__all__

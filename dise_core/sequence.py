@@ -195,6 +195,20 @@ class TokenSequence:
         masked[positions] = self.special.masking_id
         return masked
 
+    def noise_in(self, masked: Ids) -> float | None:
+        """Return the share of masks in a masked copy, int64 [N], for `Read.noise`: among
+        the response's tokens, or among all where others are masked too. None where each
+        block has its own.
+        """
+        if self.origin == "text":
+            return None
+        is_masked = masked == self.special.mask_id
+        in_response = is_masked[self.prompt_length : self.response_end]
+        num_masked, num_in_response = map(np.count_nonzero, (is_masked, in_response))
+        if num_masked > num_in_response:
+            return num_masked / len(masked)
+        return num_in_response / max(len(in_response), 1)
+
     def mask_of(self, positions: Ids | Sequence[int] | slice) -> Mask:
         """Return bool [N], True at the positions."""
         mask = np.zeros(len(self.ids), dtype=np.bool_)

@@ -31,6 +31,12 @@ def fitted(params: P, info: ModelInfo, calibration: Calibration | None = None) -
         changes["length"] = params.length or ("fixed" if length is None else "until-end")
         if params.cache == "exact" or (length is not None and params.cache != "none"):
             changes["cache"] = "none" if length is None else "exact"
+        if info.noise == "uniform" and params.cache in ("prefix", "dual"):
+            raise InputError(
+                f"cache={params.cache!r}: {info.name!r:.80} has uniform noise, and what "
+                "is hidden changes in every step; leave the cache out",
+                "cache",
+            )
         _check_tokens(params, info)
     params = params.model_copy(update=changes) if changes else params
     return params if calibration is None else calibration.applied(params)
@@ -73,7 +79,7 @@ def _check_tokens(params: SamplingParams, info: ModelInfo) -> None:
         if getattr(params, name) and info.special.eos_id is None:
             raise InputError(f"{name} needs an end token, and {info.name!r} has none", name)
     end = (info.special.eos_id,) if params.logits_eos_inf else ()
-    unwritten = {info.special.mask_id, *params.forbidden_token_ids, *end} - {None}
+    unwritten = {info.mask_token_id, *params.forbidden_token_ids, *end} - {None}
     if params.allowed_token_ids and unwritten.issuperset(params.allowed_token_ids):
         raise InputError(
             "none of the allowed tokens may be written: each is forbidden, or the mask",

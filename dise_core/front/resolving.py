@@ -263,6 +263,12 @@ class Resolver:
                 "(judge=...)",
                 "judge",
             )
+        if scorer.needs_masks and self.predictor.info.noise == "uniform":
+            raise InputError(
+                f"scorer {name!r} is about masks, and {self.predictor.info.name!r:.80} "
+                "has uniform noise; score with 'dise', 'interleaved' or 'written'",
+                "scorer",
+            )
         if scorer.asks == "target" and self.predictor.info.is_autoregressive:
             raise InputError(
                 f"scorer {name!r} needs a diffusion language model, and "

@@ -1,14 +1,17 @@
-"""Reads as the model runs them: in whole blocks, without what it ignores."""
+"""Reads as the model runs them: in whole blocks, without what it ignores, and with
+tokens that are drawn under uniform noise.
+"""
 
 from dataclasses import replace
 
 import numpy as np
 
-from dise_core.arrays import Ids
+from dise_core.arrays import Floats, Ids
 from dise_core.errors import InputError
 from dise_core.models.attention import BlockCausal
 from dise_core.models.info import ModelInfo
 from dise_core.models.predictor import Ability
+from dise_core.noise import Noise
 from dise_core.plans.reading import CacheHint, Read
 
 
@@ -18,8 +21,11 @@ def completed(read: Read, info: ModelInfo) -> Read:
     Under block-causal attention a text that ends inside a block goes on with end tokens
     up to the block's border, though never beyond max_length: an incomplete block would be
     seen with fewer neighbours than any in training. Not so without an end token, and for
-    a complete Read.
+    a complete Read. Under uniform noise tokens are drawn where masks stand, each by its
+    position, and the Read tells its noise level.
     """
+    if info.noise == "uniform":
+        read = _drawn(read, info)
     if not isinstance(info.attention, BlockCausal):
         if read.context_ids is None:
             return read
@@ -48,6 +54,34 @@ def completed(read: Read, info: ModelInfo) -> Read:
         guidance=guidance,
         cache=cache,
     )
+
+
+def noise_levels(read: Read, info: ModelInfo) -> Floats:
+    """Return the noise level at each position of the text, float64 [N]: the Read's own;
+    where it tells none, the share of masks in the text, or under block-causal attention
+    in the position's block.
+    """
+    num_tokens = len(read.token_ids)
+    if read.noise is not None:
+        return np.full(num_tokens, read.noise)
+    blocks = np.arange(num_tokens) // (info.block_length or max(num_tokens, 1))
+    counts = np.bincount(blocks, read.token_ids == info.special.mask_id)
+    levels: Floats = (counts / np.bincount(blocks))[blocks]
+    return levels
+
+
+def _drawn(read: Read, info: ModelInfo) -> Read:
+    """Return a Read whose hidden tokens are drawn. A guided text has the same ones."""
+    hidden, positions = info.special.mask_id, np.arange(len(read.token_ids))
+    uniforms = (read.draws or Noise(0)).uniforms(positions, purpose=2)
+    tokens = (uniforms * info.vocab_size).astype(np.int64)
+    guidance = read.guidance
+    if guidance is not None:
+        ids = np.where(guidance.token_ids == hidden, tokens, guidance.token_ids)
+        guidance = replace(guidance, token_ids=ids)
+    level = float(noise_levels(read, info)[0]) if len(positions) else 0.0
+    ids = np.where(read.token_ids == hidden, tokens, read.token_ids)
+    return replace(read, token_ids=ids, guidance=guidance, noise=level)
 
 
 def _append(context: Ids | None, ends: Ids) -> Ids | None:

@@ -1,8 +1,9 @@
 """The facts about a loaded model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from dise_core.errors import InputError
 from dise_core.models.attention import BIDIRECTIONAL, Attention, BlockCausal, Causal
 from dise_core.sequence import BlockOrigin, SpecialTokens
 
@@ -21,6 +22,9 @@ border, which are written too and then cut; alone, as if the block were that sho
 with end tokens up to the border, as a finished text is read.
 """
 
+NoiseKind = Literal["masks", "uniform"]
+"""What noise puts in a token's place: a mask, or any token of the vocabulary."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
@@ -31,7 +35,13 @@ class ModelInfo:
     ranks candidates by their probability after temperature, top-k and top-p rather than
     before; "drawn": only above temperature 0. last_block: how its published sampler
     writes the last block of a response; only block-causal attention has blocks of its
-    own.
+    own. noise: what hides a token. is_time_conditioned: whether the model is given the
+    noise level, `Read.noise`, as one of uniform noise always is.
+
+    Under uniform noise special.mask_id is vocab_size: no token, but what stands in a
+    plan's texts where one is hidden. `completed` puts drawn tokens there, so that
+    algorithms are the same for both. Raises InputError for uniform noise beside a mask
+    token or block-causal attention.
     """
 
     name: str
@@ -41,6 +51,27 @@ class ModelInfo:
     attention: Attention = BIDIRECTIONAL
     tempered_confidence: TemperedConfidence = False
     last_block: LastBlockRule = "masks"
+    noise: NoiseKind = "masks"
+    is_time_conditioned: bool = False
+
+    def __post_init__(self) -> None:
+        if self.noise == "masks":
+            return
+        hides = isinstance(self.attention, Causal | BlockCausal)
+        if hides or self.special.mask_id not in (None, self.vocab_size):
+            raise InputError(
+                f"{self.name!r:.80} has uniform noise, so it can have neither a mask "
+                "token nor attention that hides a part of the text: leave both out",
+                "info",
+            )
+        special = replace(self.special, mask_id=self.vocab_size)
+        object.__setattr__(self, "special", special)
+        object.__setattr__(self, "is_time_conditioned", True)
+
+    @property
+    def mask_token_id(self) -> int | None:
+        """The id of the mask token; None without one, as under uniform noise."""
+        return None if self.noise == "uniform" else self.special.mask_id
 
     @property
     def is_autoregressive(self) -> bool:

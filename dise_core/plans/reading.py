@@ -7,6 +7,7 @@ import numpy as np
 
 from dise_core.arrays import Floats, Ids, LogProbs, Mask
 from dise_core.errors import PlanError, shown
+from dise_core.noise import Noise
 from dise_core.plans.readouts import Distribution, Readout, TokenLogProbs, TopLogProbs
 from dise_core.sequence import TokenSequence, are_within
 
@@ -99,7 +100,10 @@ class Read:
     attends to all of the text that the position may see, but for the token at it.
     is_complete: whether no end tokens follow a text that ends inside a block up to the
     block's border. cache_salt: keys and values of a text's beginning are reused by texts
-    of the same salt alone. Raises PlanError for parts that do not fit together.
+    of the same salt alone. noise: for a time-conditioned model, the share of hidden
+    positions among those that are written, in [0, 1], from which its adapter makes its
+    own time; None: see `noise_levels`. draws: what draws the tokens there under uniform
+    noise; None as Noise(0). Raises PlanError for parts that do not fit together.
     """
 
     token_ids: Ids
@@ -113,6 +117,8 @@ class Read:
     shadow: bool = False
     is_complete: bool = False
     cache_salt: str = field(default="", repr=False)
+    noise: float | None = None
+    draws: Noise | None = None
 
     def __post_init__(self) -> None:
         length = _length("token_ids", self.token_ids)
@@ -125,6 +131,8 @@ class Read:
                 raise PlanError(f"a Read of {length} tokens is guided by one of {guiding}")
         if self.context_ids is not None or self.shadow:
             self._check_streams(length)
+        if self.noise is not None and not 0 <= self.noise <= 1:
+            raise PlanError(f"a Read's noise is a share in 0..1, not {self.noise}")
         readout = self.readout
         if isinstance(readout, TokenLogProbs | TopLogProbs) and readout.targets is not None:
             num_targets = _length("targets", readout.targets)

@@ -72,7 +72,8 @@ def row_key(read: Read) -> tuple[object, ...]:
         _bytes(read.guidance.context_ids),
         read.guidance.scale,
     )
-    return read.predictor, ids, guidance, read.cache, read.cache_salt
+    hint = read.cache, read.cache_salt
+    return read.predictor, ids, guidance, *hint, read.noise, read.draws
 
 
 def _bytes(ids: Ids | None) -> bytes | None:

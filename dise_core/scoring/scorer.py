@@ -102,6 +102,10 @@ class Scorer(Strategy):
     yields as ever, are then answered so. False for a likelihood, and where its parts
     decide."""
 
+    needs_masks: ClassVar[bool] = False
+    """Whether its score holds of masks alone, as a likelihood of mask diffusion does: a
+    model of uniform noise is refused before a pass."""
+
     takes_weights: ClassVar[bool] = False
     """Whether its score is a mean that takes a selector's weights, as `Score.mean_of`
     does; any other scorer refuses such a selector."""

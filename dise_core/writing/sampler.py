@@ -85,6 +85,10 @@ class Sampler:
         """Return a readout of one token per position. InputError without a mask."""
         return self._candidates(noise=noise, confidence=confidence)
 
+    @property
+    def _never_written(self) -> tuple[int, ...]:
+        return (self.mask_id,) if self.info.noise == "masks" else ()
+
     @cached_property
     def _candidates(self) -> Callable[..., Candidates]:
         params, end, is_tempered = self.params, self.special.eos_id, self.params.tempered_confidence
@@ -98,7 +102,7 @@ class Sampler:
             temperature=params.temperature,
             top_p=params.top_p,
             top_k=params.top_k,
-            forbidden=(self.mask_id, *params.forbidden_token_ids, *unwritten),
+            forbidden=(*self._never_written, *params.forbidden_token_ids, *unwritten),
             is_tempered=is_tempered,
             unranked=ends if params.confidence_eos_eot_inf else unwritten,
             allowed=tuple(params.allowed_token_ids),
@@ -131,6 +135,9 @@ class Sampler:
             unconditional = canvas.copy()
             unconditional[:prompt_length] = self.mask_id
             guidance = Guidance(unconditional, scale)
+        noise, draws = None, None
+        if self.info.is_time_conditioned:
+            noise, draws = self._noised(canvas, prompt_length)
         return Read(
             canvas.copy(),
             positions,
@@ -139,11 +146,23 @@ class Sampler:
             canvas=shown,
             cache=cache,
             is_complete=is_complete,
+            noise=noise,
+            draws=draws,
         )
+
+    def _noised(self, canvas: Ids, prompt_length: int) -> tuple[float | None, Noise]:
+        """Return the noise level of the response, None where each block has its own, and
+        what draws its hidden tokens: anew in each step that has fewer of them.
+        """
+        is_masked = canvas[prompt_length : len(canvas) - len(self.suffix)] == self.mask_id
+        draws = self.noise.at_step(int(is_masked.sum()))
+        if self.is_block_causal or not len(is_masked):
+            return None, draws
+        return float(is_masked.mean()), draws
 
     @cached_property
     def _recorded(self) -> tuple[Candidates, ...]:
-        forbidden = (self.mask_id,)
+        forbidden = self._never_written
         return tuple(Candidates(confidence=kind, forbidden=forbidden) for kind in self.recorded)
 
     def recording(self, read: Read) -> list[Read]:

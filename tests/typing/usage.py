@@ -586,11 +586,14 @@ def extend(llm: dise.LLM) -> None:
     plugins, options = [Surest, EverySecond, MemoryBackend], Counting(weight=2)
     engine = "MemoryBackend"
     with dise.LLM(
-        testing.ToyPredictor(), plugins=plugins, engine=engine, engine_options=options
-    ) as toy:
+        "countdown", lazy=True, plugins=plugins, engine=engine, engine_options=options
+    ) as lazy:
+        print(lazy.config.own)
+    with dise.LLM(testing.ToyPredictor(), plugins=plugins) as toy:
         show(toy.score("a", "bc", dise.ScoringParams(scorer="Surest"), chat=False)[0])
     read = core.Read(np.arange(3), np.arange(1), core.TopLogProbs(1))
     print(core.completed(read, llm.predictor.info).is_complete)
+    print(core.noise_levels(read, llm.predictor.info).max())
 
 
 def main() -> None:

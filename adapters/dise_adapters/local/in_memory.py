@@ -68,6 +68,12 @@ def reader_of(
         raise InputError(
             'Causal attention predicts the next token: give answers_for="next".', "answers_for"
         )
+    if info.is_time_conditioned:
+        raise InputError(
+            "reader_of tells the forward pass no noise level: a time-conditioned "
+            "model answers Reads by dise_adapters.answer, at noise_levels' level.",
+            "info",
+        )
     called = Called(forward, device)
     if head is None and isinstance(forward, PreTrainedModel):
         called, head = _apart(forward, called)

@@ -94,9 +94,10 @@ def _detokenized(predictor: MaskPredictor, tokens: Sequence[int]) -> Plan[JsonOb
 
 def _info(predictor: MaskPredictor) -> JsonObject:
     """Return what lm-evaluation-harness asks of a server before it tokenizes there."""
-    special, tokenizer = predictor.info.special, predictor.tokenizer
+    info, tokenizer = predictor.info, predictor.tokenizer
     start = next(iter(tokenizer.start_ids.tolist()), None)
-    ids = {"bos_token": start, "eos_token": special.eos_id, "mask_token": special.mask_id}
+    end, mask = info.special.eos_id, info.mask_token_id
+    ids = {"bos_token": start, "eos_token": end, "mask_token": mask}
     texts = {n: tokenizer.token_text(token) for n, token in ids.items() if token is not None}
     return {
         "tokenizer_class": type(tokenizer).__name__,

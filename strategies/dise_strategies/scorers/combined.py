@@ -92,6 +92,10 @@ class Combined(Scorer):
         return any(scorer.needs_writing for scorer, _ in self._strategies)
 
     @property
+    def needs_masks(self) -> bool:  # type: ignore[override]
+        return any(scorer.needs_masks for scorer, _ in self._strategies)
+
+    @property
     def recorded(self) -> tuple[Confidence, ...]:
         return tuple(kind for scorer, _ in self._strategies for kind in scorer.recorded)
 

@@ -43,6 +43,7 @@ class Duel(Scorer):
     default_selector: ClassVar[str] = "response"
     reads_end: ClassVar[bool] = False
     is_among_allowed: ClassVar[bool] = False
+    needs_masks: ClassVar[bool] = True
 
     unmasking: Name = "low-confidence"
     """The unmasking policy that is replayed."""
@@ -112,7 +113,9 @@ def _reads(text: TokenSequence, hidden: Ids, positions: Ids) -> tuple[Read, Read
     mask, at positions, int64 [M], with masks at `hidden`. They share a row.
     """
     targets = TokenLogProbs(text.ids[positions])
-    tokens = Read(text.with_masks(hidden), positions, targets, context_ids=text.ids)
+    masked = text.with_masks(hidden)
+    noise = text.noise_in(masked)
+    tokens = Read(masked, positions, targets, context_ids=text.ids, noise=noise)
     masks = TokenLogProbs(np.full(len(positions), text.special.masking_id))
     return tokens, replace(tokens, readout=masks)
 

@@ -58,4 +58,5 @@ class InterleavedRegeneration(Scorer):
     def _read(self, sequence: TokenSequence, j: int, positions: Ids) -> Read:
         masked = sequence.with_masks(sequence.response_positions[j :: self.k])
         targets = TokenLogProbs(sequence.ids[positions])
-        return Read(masked, positions, targets, context_ids=sequence.ids)
+        noise = sequence.noise_in(masked)
+        return Read(masked, positions, targets, context_ids=sequence.ids, noise=noise)

@@ -52,6 +52,7 @@ class MonteCarloScorer(Scorer):
     default_selector: ClassVar[str] = "response"
     reads_end: ClassVar[bool] = False
     is_among_allowed: ClassVar[bool] = False
+    needs_masks: ClassVar[bool] = True
 
     num_samples: int = Field(default=32, ge=1, le=1_000_000)
     """Random maskings to average over."""
@@ -138,7 +139,14 @@ class MonteCarloScorer(Scorer):
     def _read(self, sequence: TokenSequence, masked: Ids) -> Read:
         text, targets = sequence.with_masks(masked), TokenLogProbs(sequence.ids[masked])
         guidance = Guidance.without_prompt(sequence, masked, self.cfg_scale)
-        return Read(text, masked, targets, guidance=guidance, context_ids=sequence.ids)
+        return Read(
+            text,
+            masked,
+            targets,
+            guidance=guidance,
+            context_ids=sequence.ids,
+            noise=sequence.noise_in(text),
+        )
 
 
 class MonteCarlo(MonteCarloScorer):

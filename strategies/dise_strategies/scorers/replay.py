@@ -1,5 +1,6 @@
 """Replay: what the model says of each token where it wrote it, read again."""
 
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -20,6 +21,7 @@ class Replay(Scorer):
     needs_writing: ClassVar[bool] = True
     reads_end: ClassVar[bool] = False
     is_among_allowed: ClassVar[bool] = False
+    needs_masks: ClassVar[bool] = True  # what uniform noise had drawn is not kept
     takes_weights: ClassVar[bool] = True
 
     aggregate: Literal["mean", "sum"] = "mean"
@@ -37,7 +39,8 @@ class Replay(Scorer):
             masked = sequence.with_masks(np.flatnonzero(passes >= number))
             places = positions[passes[positions] == number]
             targets = TokenLogProbs(sequence.ids[places])
-            reads.append(Read(masked, places, targets, context_ids=sequence.ids))
+            read = Read(masked, places, targets, context_ids=sequence.ids)
+            reads.append(replace(read, noise=sequence.noise_in(masked)))
         weights = selector.weights(sequence)
         if self.aggregate == "mean":
             return Terms.mean_of(reads, positions, weights)
