@@ -27,11 +27,21 @@ from dise_core.params.engine import EngineConfig
 from dise_core.plans.outcome import Outcome
 from dise_core.plans.plan import Plan
 from dise_core.plans.reading import Read, Reading
-from dise_core.plans.readouts import named_ids
+from dise_core.plans.readouts import READOUTS, named_ids
 from dise_core.plans.rows import Row
 from dise_core.sequence import are_within, check_token_ids
 
 T = TypeVar("T")
+
+
+def _check_readouts(predictor: MaskPredictor, reads: Sequence[Read]) -> None:
+    for kind in {type(read.readout) for read in reads} - predictor.readouts:
+        names = ", ".join(sorted(each.__name__ for each in predictor.readouts))
+        raise InputError(
+            f"{predictor.info.name!r:.80} does not answer {kind.__name__}, which this "
+            f"request needs; its adapter answers {names or 'nothing'}"
+        )
+
 
 RowBatch = list[tuple[Request, Row]]
 RowAnswer = Sequence[Reading] | Exception
@@ -148,6 +158,8 @@ class Engine:
         for ids in (None if is_known else row.token_ids, row.context_ids, *(guided or ())):
             if ids is not None:
                 check_token_ids(ids, predictor.info.vocab_size)
+        if predictor.readouts is not READOUTS:
+            _check_readouts(predictor, reads)
         for read in reads:
             check_abilities(read, predictor.info, predictor.abilities)
             for ids in named_ids(read.readout):

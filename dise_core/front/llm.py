@@ -21,6 +21,7 @@ from dise_core.models.prompts import Prompt
 from dise_core.models.tokenizer import FunctionTool, Message
 from dise_core.params.base import Params
 from dise_core.params.engine import DeviceMap, Dtype, EngineConfig, Quantization
+from dise_core.params.marks import Mark, marked
 from dise_core.params.requests import SamplingParams
 from dise_core.plans.outcome import Outcome
 from dise_core.plans.plan import Plan
@@ -111,6 +112,7 @@ class LLM(FromModel, Verbs):
         self.catalog.check_engine(self.config)
         if judge is None and (self.config.judge_device or self.config.judge_dtype):
             raise InputError("judge_device and judge_dtype need a judge: name one", "judge")
+        self._check_loading(model, judge)
         predictors = self._predictors(model, judge)
         predictor = predictors["target"]
         if calibration is not None:
@@ -246,6 +248,23 @@ class LLM(FromModel, Verbs):
             self.config = self.config.model_copy(update={"dtype": dtype})
         for predictor in judges:
             predictor.fit()
+
+    def _check_loading(self, model: object, judge: object) -> None:
+        """Raise InputError for options of loading beside models that are loaded."""
+        is_judge_loaded = isinstance(judge, MaskPredictor)
+        options = {"judge_device", "judge_dtype"} if is_judge_loaded else set[str]()
+        unheeded = options & self.config.model_dump(exclude_defaults=True).keys()
+        if isinstance(model, MaskPredictor):
+            options = self.catalog.loading_options(self.config)
+            needs_judge = judge is not None and not is_judge_loaded  # it takes the others
+            own = marked(EngineConfig, Mark.NOT_THE_JUDGES)
+            unheeded |= options & own if needs_judge else options
+        for option in sorted(unheeded):
+            raise InputError(
+                f"{option} is about how a model is loaded, and this one is loaded: leave "
+                "it out, or give the model by its name",
+                option,
+            )
 
     def _opened(self, model: object, config: EngineConfig) -> MaskPredictor:
         if isinstance(model, str | PathLike):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 from dise_core.errors import InputError
 from dise_core.plans.reading import CacheHint, Read, Reading
+from dise_core.plans.readouts import READOUTS, Readout
 
 if TYPE_CHECKING:
     from dise_core.params.engine import Dtype, EngineConfig
@@ -72,6 +73,14 @@ class MaskPredictor(ABC):
     sampler: ClassVar[str] = ""
     """The options of its models' published sampler, as `dise models` shows them; empty
     where that is the default or not known."""
+
+    heeds: ClassVar[frozenset[str] | None] = None
+    """The options of EngineConfig, and of engines, that `load` heeds; another that is set
+    is refused by name before. None: all. How many rows run at once, the judge's options,
+    `adapter` and `calibration` are not an adapter's to heed."""
+
+    readouts: ClassVar[frozenset[type[Readout]]] = READOUTS
+    """The readouts that it answers. The engine refuses the others before a pass."""
 
     abilities: frozenset[Ability] = frozenset()
     """What it answers beyond plain Reads. The engine refuses the rest by name."""

@@ -15,6 +15,12 @@ Quantization = Literal["int8", "int4"]
 
 DeviceMap = Literal["auto", "balanced", "balanced_low_0", "sequential"]
 
+OF_NO_LOADING = {
+    "max_num_seqs", "max_batch_tokens", "judge_device", "judge_dtype", "adapter",
+    "calibration",
+}  # fmt: skip
+"""The options that are not about how the model itself is loaded."""
+
 NOT_THE_JUDGES, CHANGES_ANSWERS = Mark.NOT_THE_JUDGES, Mark.CHANGES_ANSWERS
 
 
@@ -99,6 +105,12 @@ class EngineConfig(Params):
         return self
 
     _catalog: object | None = PrivateAttr(None)
+    _shared: frozenset[str] = PrivateAttr(frozenset())
+
+    @property
+    def shared(self) -> frozenset[str]:
+        """The options of a judge that were given for the model, which heeds them."""
+        return self._shared
 
     @property
     def catalog(self) -> object | None:
@@ -121,4 +133,7 @@ class EngineConfig(Params):
         model_only = marked(type(self), NOT_THE_JUDGES) | {"judge_device", "judge_dtype"}
         judge_only = {"device": self.judge_device, "dtype": self.judge_dtype}
         fields = self.model_dump(exclude=model_only)
-        return type(self)(**fields | {name: value for name, value in judge_only.items() if value})
+        own = {name: value for name, value in judge_only.items() if value}
+        config = type(self)(**fields | own)
+        config._shared = frozenset(fields.keys() - own.keys())
+        return config

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from pydantic import FiniteFloat
@@ -139,6 +139,9 @@ class Distribution:
 
 
 Readout = TokenLogProbs | Candidates | TopLogProbs | Distribution
+
+READOUTS: frozenset[type[Readout]] = frozenset(get_args(Readout))
+"""All kinds of readouts."""
 
 
 def named_ids(readout: Readout) -> tuple[Ids, ...]:

@@ -12,7 +12,7 @@ from dise_core.models.backend import Backend
 from dise_core.models.named import ModelName
 from dise_core.models.predictor import MaskPredictor
 from dise_core.params.base import input_error
-from dise_core.params.engine import EngineConfig
+from dise_core.params.engine import OF_NO_LOADING, EngineConfig
 from dise_core.plugins import kinds
 from dise_core.plugins.claims import broken, choose
 from dise_core.plugins.entry import Entry, named
@@ -149,6 +149,13 @@ class Catalog:
         self.check_engine(config)
         name = ModelName.of(model)
         adapter = self.adapter(name, config.adapter, config.revision).load()
+        options, heeds = self.loading_options(config), adapter.heeds
+        for option in () if heeds is None else sorted(options - heeds):
+            raise InputError(
+                f"the adapter that loads {model!r:.80} does not heed {option}: leave it "
+                f"out; it heeds {', '.join(sorted(heeds or ())) or 'no option'}",
+                option,
+            )
         return adapter.load(name, config.by(self))
 
     def adapter(
@@ -170,6 +177,16 @@ class Catalog:
         for option in config.own.keys() - engine.options.model_fields.keys():
             self._check_others(option, config.own[option])
         engine.check(config)
+
+    def loading_options(self, config: EngineConfig) -> set[str]:
+        """Return the options of loading that are not at their default, those of an engine
+        too; of a judge its own.
+        """
+        own = self.backend(config.engine).options_of(config)
+        names = {*EngineConfig.model_fields}
+        changed = config.model_dump(include=names, exclude_defaults=True)
+        changed |= own.model_dump(exclude_defaults=True)
+        return changed.keys() - OF_NO_LOADING - config.shared
 
     def _check_others(self, option: str, value: object) -> None:
         """Raise InputError for an option that no engine, or only another engine has."""

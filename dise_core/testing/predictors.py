@@ -8,7 +8,7 @@ import numpy as np
 
 from dise_core import Floats, Ids, MaskPredictor, Noise, Read, Reading
 from dise_core.blocks import BlockGrid
-from dise_core.plans.readouts import Candidates, Distribution, TokenLogProbs, TopLogProbs
+from dise_core.plans.readouts import READOUTS, Candidates, Distribution, TokenLogProbs, TopLogProbs
 from dise_core.testing.promises import expect, gap_between
 from dise_core.testing.rows import ReferenceLogits, check_rows
 from dise_core.testing.tokenizers import check_tokenizer
@@ -30,14 +30,16 @@ def check_mask_predictor(
 
     tolerance: how far log-probabilities of one text may differ, in nats. logits: another
     implementation of the model, slow and simple: it returns the logits [N, V] of a text,
-    int64 [N], row i for the token AT i (row 0 is not read of a causal model). Without it,
-    answers are compared with the predictor's own distribution: a forgotten shift, say,
-    is not found.
+    int64 [N], row i for the token AT i (row 0 is not read of a causal model), given the
+    noise levels, float64 [N], too where info.is_time_conditioned. Without it, answers are
+    compared with the predictor's own distribution: a forgotten shift, say, is not found.
+    Where `readouts` leave some out, the others are compared alone and in a batch.
     """
     check_tokenizer(predictor.tokenizer, predictor.info.vocab_size)
     is_known = all(0 <= end < predictor.info.vocab_size for end in predictor.info.special.eos_ids)
     expect(is_known, "end tokens must be in the vocabulary")
     texts = _texts_of(predictor)
+    _check_drawn(predictor, texts[0])
     reads = [read for ids in texts for read in _questions(ids, predictor)]
     together = predictor.read(reads)
     promise = f"read must answer all {len(reads)} reads, not {len(together)}"
@@ -49,16 +51,29 @@ def check_mask_predictor(
         gap = gap_between(alone.logprobs, reading.logprobs)
         expect(gap <= tolerance, f"log-probabilities alone and in a batch differ by {gap}")
         expect(bool((reading.logprobs <= tolerance).all()), "log-probabilities must not be above 0")
-    num = len(reads) // len(texts)
-    for start in range(0, len(reads), num):
+    num, is_whole = len(reads) // len(texts), predictor.readouts >= READOUTS
+    for start in range(0, len(reads), num) if is_whole else ():
         _check_readouts(reads[start : start + num], together[start : start + num], tolerance)
-    for ids in texts:
+    for ids in texts if is_whole else ():
         check_rows(predictor, _with_mask(ids, predictor), tolerance, logits)
-    for ids in texts if "among" in predictor.abilities else ():
+    for ids in texts if is_whole and "among" in predictor.abilities else ():
         _check_among(predictor, ids, tolerance)
     if predictor.info.block_length is not None and "two-stream" in predictor.abilities:
         for ids in texts if predictor.info.special.mask_id is not None else ():
             _check_two_streams(predictor, ids, BlockGrid(predictor.info.block_length), tolerance)
+
+
+def _check_drawn(predictor: MaskPredictor, ids: Ids) -> None:
+    if predictor.info.noise == "masks":
+        return
+    ids = _with_mask(ids, predictor)
+    try:
+        predictor.read([Read(ids, np.arange(len(ids)), Candidates())])
+    except IndexError as error:
+        raise AssertionError(
+            "under uniform noise `read` must begin with `completed`, which draws tokens "
+            f"where special.mask_id stands: {error!r}"
+        ) from error
 
 
 def _check_two_streams(
@@ -204,15 +219,18 @@ def _with_mask(ids: Ids, predictor: MaskPredictor) -> Ids:
 def _questions(ids: Ids, predictor: MaskPredictor) -> list[Read]:
     """Return one Read per readout of one text, at every other position from 1 on."""
     positions, ids = np.arange(1, len(ids), 2), _with_mask(ids, predictor)
-    forbidden = () if predictor.info.special.mask_id is None else (predictor.info.special.mask_id,)
+    mask_id = predictor.info.mask_token_id
+    forbidden = () if mask_id is None else (mask_id,)
+    own = np.minimum(ids, predictor.info.vocab_size - 1)[positions]  # none is hidden
     neutral, favoured, *_ = (token for token in range(3) if token not in forbidden)
     readouts = (
-        TokenLogProbs(ids[positions]),
+        TokenLogProbs(own),
         TopLogProbs(3),
         Candidates(forbidden=forbidden),
         Candidates(1.0, noise=Noise(5), forbidden=forbidden),
         Candidates(allowed=(neutral, favoured), bias=((favoured, 100.0),)),
         Distribution(),
-        TopLogProbs(2, (favoured, neutral), ids[positions], with_entropy=True),
+        TopLogProbs(2, (favoured, neutral), own, with_entropy=True),
     )
-    return [Read(ids, positions, readout) for readout in readouts]
+    taken = [readout for readout in readouts if type(readout) in predictor.readouts]
+    return [Read(ids, positions, readout) for readout in taken]

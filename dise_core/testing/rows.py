@@ -8,7 +8,7 @@ import numpy as np
 
 from dise_core.arrays import Floats, Ids
 from dise_core.errors import InputError
-from dise_core.models.completion import completed
+from dise_core.models.completion import completed, noise_levels
 from dise_core.models.predictor import MaskPredictor
 from dise_core.noise import Noise
 from dise_core.plans.reading import Guidance, Read
@@ -16,8 +16,10 @@ from dise_core.plans.readouts import Candidates, Distribution
 from dise_core.testing.promises import expect, gap_between
 from dise_core.testing.toy_model import naive_readout
 
-ReferenceLogits = Callable[[Ids], Floats]
-"""Returns reference logits [N, V] of a text, int64 [N]: row i is for the token AT i."""
+ReferenceLogits = Callable[..., Floats]
+"""Returns reference logits [N, V] of a text, int64 [N]: row i is for the token AT i. Of a
+time-conditioned model it is given the noise levels, float64 [N], too.
+"""
 
 SCALE = 1.5
 """Of the guidance that is checked."""
@@ -31,7 +33,10 @@ def check_rows(
     """
     positions = np.arange(int(predictor.info.is_autoregressive), len(ids))
     read = Read(ids, positions, Distribution())
+    if predictor.info.is_time_conditioned:
+        read = replace(read, noise=0.75)
     answered = _logprobs(predictor, read)
+    _check_noise(predictor, read, answered)
     _check_completed(predictor, read, answered, tolerance)
     rows = answered if logits is None else _reference(predictor, read, logits)
     gap = gap_between(answered, rows)
@@ -55,8 +60,21 @@ def _logprobs(predictor: MaskPredictor, read: Read) -> Floats:
 
 
 def _reference(predictor: MaskPredictor, read: Read, logits: ReferenceLogits) -> Floats:
-    rows = logits(completed(read, predictor.info).token_ids)[read.positions]
+    info, whole = predictor.info, completed(read, predictor.info)
+    levels = (noise_levels(whole, info),) if info.is_time_conditioned else ()
+    rows = logits(whole.token_ids, *levels)[read.positions]
     return naive_readout(rows, read).logprobs.astype(np.float64)
+
+
+def _check_noise(predictor: MaskPredictor, read: Read, answered: Floats) -> None:
+    if not predictor.info.is_time_conditioned:
+        return
+    other = _logprobs(predictor, replace(read, noise=0.25))
+    expect(
+        not np.array_equal(other, answered),
+        "a time-conditioned model must be read at the Read's noise level, which "
+        "noise_levels tells: levels 0.25 and 0.75 are answered alike",
+    )
 
 
 def _check_completed(
@@ -68,7 +86,8 @@ def _check_completed(
         expect(
             gap <= tolerance,
             "a text that ends inside a block must be read with end tokens up to the "
-            f"block's border, as `completed` does: log-probabilities differ by {gap}",
+            "block's border, and one of uniform noise with drawn tokens, as `completed` "
+            f"does: log-probabilities differ by {gap}",
         )
 
 
@@ -164,7 +183,7 @@ def _check_candidates(predictor: MaskPredictor, read: Read, rows: Floats, tolera
     """Check tokens and confidences. The uniform numbers may be those of the text behind a
     start token, which an adapter puts before it.
     """
-    mask_id = predictor.info.special.mask_id
+    mask_id = predictor.info.mask_token_id
     longer = np.append(read.token_ids[:1], read.token_ids)
     behind = replace(read, token_ids=longer, positions=read.positions + 1)
     for name, readout in _candidates(rows, () if mask_id is None else (mask_id,)):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -71,6 +71,7 @@ class ToyPredictor(MaskPredictor):
     `batches` records the token ids of each Read of each call.
     """
 
+    heeds: ClassVar[frozenset[str] | None] = frozenset()
     abilities: frozenset[Ability] = frozenset({"two-stream", "shadow", "among", "logits"})
 
     def __init__(

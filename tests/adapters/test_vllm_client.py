@@ -293,9 +293,14 @@ def test_a_logits_processor_is_refused_before_the_server_is_asked(server: Server
     assert server.asked == []
 
 
-def test_options_that_the_server_has_decided_are_refused(server: Server) -> None:
-    with pytest.raises(InputError, match="is the server's to choose"):
-        LLM(server.address, dtype="bfloat16")
+@pytest.mark.parametrize("options", [{"dtype": "bfloat16"}, {"quantization": "int4"}])
+def test_options_that_the_server_has_decided_are_refused(
+    server: Server, options: dict[str, Any]
+) -> None:
+    [option] = options
+    problem = f"does not heed {option}: leave it out; it heeds block_size, mask_token_id, rev"
+    with pytest.raises(InputError, match=problem):
+        LLM(server.address, **options)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dise_core import LLM, BlockCausal, Candidates, Causal, Floats, Ids, InputError, Read, Reading
+from dise_core import (
+    LLM,
+    BlockCausal,
+    Candidates,
+    Causal,
+    Floats,
+    Ids,
+    InputError,
+    Read,
+    Reading,
+    noise_levels,
+)
 from dise_core.models.attention import BIDIRECTIONAL, Attention
+from dise_core.models.info import NoiseKind
 from dise_core.testing import ToyPredictor, check_mask_predictor, naive_readout
 from dise_core.testing.toy_model import MASK, LetterTokenizer, Logits
 from tests import reference_dream, reference_llada, reference_modernbert
@@ -204,12 +216,76 @@ def test_a_right_toy_passes(toy: ToyPredictor) -> None:
 
 
 def test_a_model_without_a_mask_passes() -> None:
-    """As SEDD with uniform noise."""
     toy = ToyPredictor()
     toy.abilities = frozenset()
     special = replace(toy.info.special, mask_id=None)
     toy.info = replace(toy.info, special=special)
     check_mask_predictor(toy, logits=toy.logits)
+
+
+class Timed(ToyPredictor):
+    """As SEDD of either noise: the logits grow with the noise level."""
+
+    abilities = frozenset()
+
+    def __init__(self, noise: NoiseKind, attention: Attention = BIDIRECTIONAL) -> None:
+        super().__init__(attention=attention)
+        mask_id = None if noise == "uniform" else MASK
+        special = replace(self.info.special, mask_id=mask_id)
+        self.info = replace(self.info, special=special, noise=noise, is_time_conditioned=True)
+
+    def grown(self, ids: Ids, levels: Floats) -> Logits:
+        rows: Logits = self.logits(ids) * (1 + levels[:, None])
+        return rows
+
+    def _answer(self, read: Read) -> Reading:
+        levels, guidance = self._levels(read), read.guidance
+        rows = self.grown(read.token_ids, levels)[read.positions]
+        if guidance is not None:
+            bare = self.grown(guidance.token_ids, levels)[read.positions]
+            rows = bare + (guidance.scale + 1) * (rows - bare)
+        return naive_readout(rows, read)
+
+    def _levels(self, read: Read) -> Floats:
+        return noise_levels(read, self.info)
+
+
+class Counting(Timed):
+    """Counts masks, whatever level the Read tells."""
+
+    def _levels(self, read: Read) -> Floats:
+        return noise_levels(replace(read, noise=None), self.info)
+
+
+class Undrawn(Timed):
+    """Does not draw what uniform noise hides: fails, or reads some other token there."""
+
+    clips = False
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        return [self._answer(self._cut(read)) for read in reads]
+
+    def _cut(self, read: Read) -> Read:
+        ids = np.minimum(read.token_ids, MASK) if self.clips else read.token_ids
+        return replace(read, token_ids=ids)
+
+
+@pytest.mark.parametrize("toy", [Timed("masks"), Timed("uniform"), Timed("masks", BlockCausal(4))])
+def test_a_right_model_of_noise_levels_passes(toy: Timed) -> None:
+    check_mask_predictor(toy)
+    check_mask_predictor(toy, logits=toy.grown)
+
+
+def test_a_wrong_model_of_noise_levels_fails_by_the_promise_that_it_breaks() -> None:
+    clipping, still = Undrawn("uniform"), "levels 0.25 and 0.75 are answered alike"
+    clipping.clips = True
+    for mutant, promise in (
+        (Counting("masks"), still),
+        (Undrawn("uniform"), "under uniform noise `read` must begin with `completed`"),
+        (clipping, "and one of uniform noise with drawn tokens, as `completed` does"),
+    ):
+        with pytest.raises(AssertionError, match=promise):
+            check_mask_predictor(mutant)
 
 
 def llada(folder: Path) -> tuple[Path, Any]:

@@ -144,10 +144,10 @@ def test_an_engine_checks_options_of_its_own(
 
 def test_an_engines_own_options_may_be_given_as_its_object() -> None:
     given = {"plugins": [Abacus, Threaded], "engine_options": Threads(num_threads=2)}
-    llm = LLM(ToyPredictor(), engine="Threaded", **given)
+    llm = LLM("countdown", lazy=True, engine="Threaded", **given)
     assert llm.config.own == {"num_threads": 2}
     with pytest.raises(InputError, match="num_threads needs engine='Threaded'"):
-        LLM(ToyPredictor(), engine="Abacus", **given)
+        LLM("countdown", lazy=True, engine="Abacus", **given)
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,8 @@ MINE = catalog(
 def value(scorer: str, settings: dict[str, Any]) -> float:
     """Return the score of a text in a catalog of two strategies of its own."""
     params = ScoringParams(scorer=scorer, scorer_settings=settings, selector="whole")
-    llm = LLM(ToyPredictor(), catalog=MINE, engine="mine")
+    engines = {"transformers": MINE.engines["mine"]}  # the default's name
+    llm = LLM(ToyPredictor(), catalog=MINE.having(engines=engines))
     [answer] = llm.score([[1, 2]], [[3, 4, 5]], params)
     return answer.outputs[0].score.value
 

@@ -30,6 +30,7 @@ class VllmServerPredictor(MaskPredictor):
     """A model that a vLLM server runs."""
 
     example = "http://127.0.0.1:8000"
+    heeds = frozenset({"revision", "mask_token_id", "block_size"})  # others: the server's
 
     @classmethod
     def claims(cls, model: str, revision: str | None = None) -> bool:  # noqa: ARG003
@@ -42,7 +43,6 @@ class VllmServerPredictor(MaskPredictor):
                 f"adapter 'vllm-server' takes an address, http://HOST:PORT, not {model!r}",
                 "adapter",
             )
-        refuse_local_options(config)
         return cls(NamedServer.at(model, config.revision), config)
 
     def __init__(self, server: NamedServer, config: EngineConfig) -> None:
@@ -79,15 +79,6 @@ class NamedServer(NamedTuple):
                 f"{address} runs {files!r}, whose tokenizer is not here; name it: {address}#FOLDER"
             ) from error
         return cls(f"{address}#{source}" if source else address, connection, served, folder)
-
-
-def refuse_local_options(config: EngineConfig) -> None:
-    """Raise InputError for options that only the server can set."""
-    names = {"engine", "device", "dtype", "attn_implementation"}
-    for name in config.model_dump(include=names, exclude_defaults=True):
-        raise InputError(
-            f"{name} is the server's to choose where the model is an address; leave it out", name
-        )
 
 
 def _family_predictor(server: NamedServer, config: EngineConfig) -> MaskPredictor:
