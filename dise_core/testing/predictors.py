@@ -158,7 +158,9 @@ def _check_readouts(reads: Sequence[Read], readings: Sequence[Reading], toleranc
     assert isinstance(biasing, Candidates)
     is_forbidden = np.isin(greedy.token_ids, forbidding.forbidden)
     expect(not is_forbidden.any(), "a forbidden token must never be a candidate")
-    is_favoured = bool((biased.token_ids == biasing.allowed[1]).all())
+    favoured = biasing.allowed[1]
+    is_open = np.isfinite(everything.logprobs[:, favoured])  # what has no probability keeps none
+    is_favoured = bool((biased.token_ids == favoured)[is_open].all())
     promise = f"a bias of 100 must decide between the allowed ids, not {biased.token_ids}"
     expect(is_favoured, promise)
     is_probability = np.allclose(greedy.confidences, np.exp(greedy.logprobs), atol=1e-3)

@@ -210,9 +210,12 @@ def _check_candidates(predictor: MaskPredictor, read: Read, rows: Floats, tolera
 
 
 def _is_near(rows: Floats, read: Read, token_ids: Ids, tolerance: float) -> bool:
-    """Return whether the tokens, int64 [M], are those of rows within the tolerance."""
+    """Return whether the tokens, int64 [M], are those of rows within the tolerance, but
+    where none has any probability.
+    """
     random = np.random.default_rng(0)
-    is_near = naive_readout(rows, read).token_ids == token_ids
+    expected = naive_readout(rows, read)
+    is_near = (expected.token_ids == token_ids) | np.isneginf(expected.logprobs)
     for _ in range(0 if is_near.all() else 32):
         shaken = rows + random.uniform(-2, 2, rows.shape) * tolerance
         is_near |= naive_readout(shaken, read).token_ids == token_ids

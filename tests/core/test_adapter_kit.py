@@ -208,8 +208,44 @@ class OneWay(ToyPredictor):
         return super().read(reads)
 
 
+class Carrying(Masked):
+    """As MDLM: where a token stands it is the only possible one, too."""
+
+    abilities = frozenset()
+
+    def _rows(self, read: Read, ids: Ids) -> Logits:
+        return self.reference(ids)[read.positions]
+
+    def reference(self, ids: Ids) -> Floats:
+        rows = super().reference(ids)
+        rows[:, ids[ids != MASK][-1:]] += 9.0  # what is likeliest stands in the text
+        rows[(ids != MASK)[:, None] & (np.arange(len(self._embedding)) != ids[:, None])] = -np.inf
+        return rows
+
+    def _answer(self, read: Read) -> Reading:
+        guidance, rows = read.guidance, self._rows(read, read.token_ids)
+        if guidance is not None:
+            bare = self._rows(read, guidance.token_ids)
+            with np.errstate(invalid="ignore"):
+                guided = bare + (guidance.scale + 1) * (rows - bare)
+            rows = np.where(np.isfinite(bare), guided, -np.inf)
+        reading = naive_readout(rows, read)
+        if not isinstance(read.readout, Candidates):
+            return reading
+        ids = np.where(np.isneginf(reading.logprobs), MASK, reading.token_ids)
+        return replace(reading, token_ids=ids)  # any, where no token is possible
+
+
 @pytest.mark.parametrize(
-    "toy", [ToyPredictor(), ToyPredictor(attention=BlockCausal(4)), Masked(), Ratios(), OneWay()]
+    "toy",
+    [
+        ToyPredictor(),
+        ToyPredictor(attention=BlockCausal(4)),
+        Masked(),
+        Carrying(),
+        Ratios(),
+        OneWay(),
+    ],
 )
 def test_a_right_toy_passes(toy: ToyPredictor) -> None:
     check_mask_predictor(toy, logits=getattr(toy, "reference", toy.logits))
