@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from dise_core import (
     Candidates,
     Causal,
     Distribution,
+    Guidance,
     InputError,
     ModelError,
     ModelInfo,
@@ -157,3 +159,28 @@ def test_what_a_forward_pass_does_not_do_is_refused() -> None:
         reader_of(Attending(), info(vocab_size=25))
     with pytest.raises(ModelError, match=r"must return \[B, N, V\] for ids of \[1, 3\]"):
         reader_of(lambda ids: torch.zeros(3, VOCAB), info())
+
+
+def test_what_has_no_probability_has_none_under_guidance() -> None:
+    module, bare, text = Attending().eval(), np.full(4, MASK), np.array([1, 2, 3, MASK])
+
+    def certain(ids: Tensor) -> Tensor:
+        """As MDLM: never the mask, and where a token stands no other."""
+        others = (torch.arange(VOCAB) != ids[..., None]) & (ids != MASK)[..., None]
+        rows: Tensor = module(ids).masked_fill(others, -torch.inf)
+        rows[..., MASK] = -torch.inf
+        return rows
+
+    read = Read(text, np.arange(4), Distribution(), guidance=Guidance(bare, 1.5))
+    [reading] = reader_of(certain, info()).read([read])
+    with torch.no_grad():
+        own, other = (certain(torch.from_numpy(ids)[None])[0].double() for ids in (text, bare))
+    is_open = torch.isfinite(own) & torch.isfinite(other)
+    rows = torch.where(is_open, other + 2.5 * (own - other), -torch.inf).log_softmax(-1)
+    assert (reading.logprobs == -np.inf).tolist() == (~is_open).tolist()
+    np.testing.assert_allclose(reading.logprobs[is_open], rows[is_open], atol=2e-5)
+
+
+def test_a_time_conditioned_model_is_refused_by_a_reader_that_tells_no_level() -> None:
+    with pytest.raises(InputError, match="reader_of tells the forward pass no noise level"):
+        reader_of(Attending(), replace(info(), is_time_conditioned=True))

@@ -153,6 +153,7 @@ class TransformerReader:
             logits, *unconditional = (self._head(states[line[rows]]).float() for line in lines)
             for base in unconditional:
                 logits = base + (scales[rows, None] + 1) * (logits - base)
+                logits.masked_fill_(base.isneginf(), -torch.inf)  # it was inf - inf
             answer = answer_rows(logits, group, rows)
             del logits, unconditional  # before the next ones are made
             yield answer
