@@ -471,6 +471,22 @@ def test_the_example_trainers_installs_and_its_own_tests_pass(environment: Envir
     assert "29 passed" in environment.tests_of(environment.folder / "trainers")
 
 
+@pytest.mark.timeout(600)
+def test_the_example_of_noise_models_installs_and_its_own_tests_pass(
+    environment: Environment,
+) -> None:
+    assert "21 passed" in environment.tests_of(environment.folder / "noise_models")
+    folder = environment.folder / "tiny"
+    environment.run(environment.python, "-m", "dise_noise_models", folder)
+    for name in ("mdlm", "mdlm-time", "sedd", "sedd-uniform", "bd3lm"):
+        model = ("--model", folder / name)
+        scored, written = environment.each(
+            (*SCORE, "defg", *model), ("generate", "--json", "--max-tokens", "4", "abc", *model)
+        )
+        assert scored.value <= 0
+        assert len(written.output["token_ids"]) <= 4
+
+
 @pytest.mark.timeout(900)
 def test_the_example_of_a_masked_model_passes_its_kit_and_scores_as_bert_alone(
     environment: Environment, tmp_path: Path
