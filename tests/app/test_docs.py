@@ -98,6 +98,7 @@ LINES_ELSEWHERE = {
     ("masked_lm/README.md", "answerdotai/ModernBERT-base"): HUB,
     ("plugin/README.md", "mean-entropy"): PLUGIN,
     ("likelihoods/README.md", "--scorer"): PLUGIN,
+    ("noise_models/README.md", "--model tiny/"): PLUGIN,
 }
 """Lines that do not run here, in the same way."""
 
