@@ -1,0 +1,128 @@
+"""The kit of engines passes a right one, and names the promise that another breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from pydantic import Field
+
+from dise_adapters import Checkpoint, load_reader
+from dise_core import Backend, CacheRoom, EngineConfig, Params, Read, Reader, Reading
+from dise_core.front import llm
+from dise_core.plugins.discovery import installed_catalog, with_plugins
+from dise_core.testing import ToyPredictor, check_engine
+
+
+class Options(Params):
+    most: int = Field(default=4, ge=1, le=64)
+
+
+class Few:
+    """A reader of few reads at a time."""
+
+    def __init__(self, reader: Reader, most: int) -> None:
+        self._reader, self._most = reader, most
+        self.abilities = reader.abilities
+
+    @property
+    def room(self) -> CacheRoom | None:
+        return self._reader.room
+
+    def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
+        starts = range(0, len(reads), self._most)
+        parts = (self._reader.read(reads[start : start + self._most]) for start in starts)
+        return [reading for part in parts for reading in part]
+
+
+class FewAtATime(Backend[Checkpoint]):
+    options = Options
+
+    @classmethod
+    def open(cls, checkpoint: Checkpoint, config: EngineConfig) -> Reader:
+        own = cls.options_of(config)
+        assert isinstance(own, Options)
+        inner = config.model_copy(update={"engine": "transformers"})
+        return Few(load_reader(checkpoint, inner), own.most)
+
+
+KEPT: list[Reader] = []
+
+
+class Keeping(FewAtATime):
+    @classmethod
+    def open(cls, checkpoint: Checkpoint, config: EngineConfig) -> Reader:
+        KEPT.append(super().open(checkpoint, config))
+        return KEPT[-1]
+
+
+class Untyped(FewAtATime):
+    class options(Params):  # noqa: N801
+        most: Any = 4
+
+
+class Unchecked(FewAtATime):
+    @classmethod
+    def check(cls, config: EngineConfig) -> None:
+        """Take whatever is given."""
+
+
+class Required(FewAtATime):
+    class options(Params):  # noqa: N801
+        most: int
+
+
+class Shadowing(FewAtATime):
+    class options(Params):  # noqa: N801
+        device: str = "cpu"
+
+
+class Unordered(FewAtATime):
+    @classmethod
+    def open(cls, checkpoint: Checkpoint, config: EngineConfig) -> Reader:
+        class Backwards(Few):
+            def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
+                return super().read(reads)[::-1]
+
+        inner = config.model_copy(update={"engine": "transformers"})
+        return Backwards(load_reader(checkpoint, inner), 4)
+
+
+def test_an_engine_that_keeps_its_promises_conforms() -> None:
+    check_engine(FewAtATime, "countdown", Options(most=3))
+
+
+@pytest.mark.parametrize(
+    ("engine", "promise"),
+    [
+        (Keeping, "a closed model must be freed"),
+        (Untyped, "a wrong value of the option 'most' must be refused"),
+        (Unchecked, "a wrong value of the option 'most' must be refused"),
+        (Required, "the option 'most' must have a default"),
+        (Shadowing, "the option 'device' is one of EngineConfig's"),
+        (Unordered, "a read must get the same tokens alone and in a batch"),
+    ],
+)
+def test_a_wrong_engine_is_told_which_promise_it_breaks(
+    engine: type[Backend[Any]], promise: str
+) -> None:
+    with pytest.raises(AssertionError, match=promise):
+        check_engine(engine, "countdown")
+    KEPT.clear()
+
+
+def test_an_unopened_model_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Toy(ToyPredictor):
+        @classmethod
+        def claims(cls, model: str, revision: str | None = None) -> bool:
+            return model == "toy"
+
+        @classmethod
+        def load(cls, model: str, config: EngineConfig) -> Toy:
+            return cls()
+
+    catalog = with_plugins(installed_catalog(), [Toy])
+    monkeypatch.setattr(llm, "installed_catalog", lambda: catalog)
+    with pytest.raises(AssertionError, match="must open the model 'toy', and does not"):
+        check_engine(FewAtATime, "toy")
