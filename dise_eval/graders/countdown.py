@@ -72,5 +72,6 @@ class CountdownGrader(Grader):
             text = text.replace(mark, plain)
         if self._mode == "robust":
             return text.partition("=")[0].strip()
-        equation = re.search(r"([0-9+\-*/() ]+)=[0-9. ]+", text)
+        # From the start of a run alone: from each of its characters would be quadratic.
+        equation = re.search(r"(?<![0-9+\-*/() ])([0-9+\-*/() ]++)=[0-9. ]+", text)
         return equation[1].strip() if equation else text
