@@ -34,11 +34,15 @@ class NumberGrader(Grader):
 
     def grade(self, response: str) -> Verdict:
         text = response[-MAX_TEXT:]
-        number = _d1_number(text) if self._mode == "d1" else _robust_number(text)
-        if number is None:
+        try:
+            number = _d1_number(text) if self._mode == "d1" else _robust_number(text)
+            value = None if number is None else float(number)
+        except (ValueError, OverflowError):
+            return Verdict(False, None, "a number of too many digits")
+        if value is None:
             return Verdict(False, None, "no number found")
-        is_correct = self._truth is not None and float(number) == self._truth
-        return Verdict(is_correct, f"{float(number):g}", f"the truth is {self._truth}")
+        is_correct = self._truth is not None and value == self._truth
+        return Verdict(is_correct, f"{value:g}", f"the truth is {self._truth}")
 
 
 def _d1_number(text: str) -> float | None:
