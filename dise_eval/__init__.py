@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     from dise_eval.datasets.dataset import Dataset, Hub, Problem, UnsuitableRowError
     from dise_eval.datasets.questions import ProblemSet, load
     from dise_eval.graders import CountdownGrader, Grader, Verdict
+    from dise_eval.graders.conformance import check_grader
     from dise_eval.statistics.metrics import prr
 
 HOMES = {
     "dise_eval.datasets.dataset": "Dataset Hub Problem UnsuitableRowError",
     "dise_eval.datasets.questions": "ProblemSet load",
     "dise_eval.graders": "CountdownGrader Grader Verdict",
+    "dise_eval.graders.conformance": "check_grader",
     "dise_eval.statistics.metrics": "prr",
 }
 
@@ -24,5 +26,5 @@ __getattr__ = lazily(__name__, HOMES)
 
 __all__ = [
     "CountdownGrader", "Dataset", "Grader", "Hub", "Problem", "ProblemSet", "UnsuitableRowError",
-    "Verdict", "load", "prr",
+    "Verdict", "check_grader", "load", "prr",
 ]  # fmt: skip

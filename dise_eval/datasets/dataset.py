@@ -57,8 +57,8 @@ class Dataset:
     prompt, answer: of a row; a text names the field that holds it. choices: the
     candidates and the index of the right one. shot: a row as a worked example. These
     functions raise KeyError, TypeError, AttributeError or ValueError for a row of another
-    format, UnsuitableRowError for one to skip. grader: one of GRADERS, or what makes one
-    of a truth; None if answers are ranked.
+    format, UnsuitableRowError for one to skip. grader: one of GRADERS, or what makes a
+    Grader of a truth and a mode, "d1" or "robust"; None if answers are ranked.
 
     row_format: a row, as errors show it. version: of the prompts' wording. id_prefix: of
     the questions' ids, by default the name; id_field: the field that holds an id instead.

@@ -19,7 +19,9 @@ class VerdictRecord(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether an answer is right, what was extracted (None: nothing), and why."""
+    """Whether an answer is right, what was extracted (None: nothing), and why: texts of
+    at most 1000 characters.
+    """
 
     is_correct: bool
     extracted: str | None
