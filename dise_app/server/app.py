@@ -1,7 +1,7 @@
 """The server as an ASGI application, and its routes about itself."""
 
 import logging
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -35,6 +35,9 @@ SELF_ALONE = "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; 
 POLICY = f"{SELF_ALONE}form-action 'self'"
 """The page's content security policy: it may load its own files only."""
 
+RouteAdder = Callable[[APIRouter, Service], object]
+"""Adds a plugin's routes to a router."""
+
 log = logging.getLogger("dise.server")
 
 
@@ -51,6 +54,17 @@ def create_app(
     the keys of which clients must send one.
     """
     service = model if isinstance(model, Service) else Service(limits or Limits(), model)
+    api_keys = [api_key] if isinstance(api_key, str) else api_key or ()
+    app = own_app(service, api_keys, hosts)
+    for name, entry in installed_catalog().routes.items():
+        _add_guest(app, service, name, entry)
+    return app
+
+
+def own_app(
+    service: Service, api_keys: Collection[str] = (), hosts: Hosts | None = None
+) -> FastAPI:
+    """Return the server without plugins' routes."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -59,7 +73,6 @@ def create_app(
 
     app = FastAPI(title="DiSE", docs_url=None, redoc_url=None, lifespan=lifespan)
     app.router.route_class = StrictRoute
-    api_keys = [api_key] if isinstance(api_key, str) else api_key or ()
     if service.limits.cache_salt_by_key and not api_keys:
         raise InputError(
             "--cache-salt-by-key needs API keys: set DISE_API_KEY or give --api-key-file FILE",
@@ -78,26 +91,29 @@ def create_app(
     _add_facts(app, service, is_open=not api_keys)
     for add in (add_completions, add_responses, add_scores, add_tokens, add_strategies):
         add(app, service)
-    for name, entry in installed_catalog().routes.items():
-        _add_guest(app, service, name, entry)
     app.mount("/page", StaticFiles(directory=PAGE), name="page")
     return app
 
 
+def add_routes(app: FastAPI, service: Service, add: RouteAdder, plugin: str) -> APIRouter:
+    """Add a plugin's routes, and return them. Raises PluginError for a double."""
+    router = APIRouter(route_class=StrictRoute)
+    add(router, service)
+    if doubles := sorted(_paths(router.routes) & _paths(app.routes)):
+        raise PluginError(f"plugin {plugin!r}: {doubles[0]} is a route already")
+    app.include_router(router)
+    return router
+
+
 def _add_guest(app: FastAPI, service: Service, name: str, entry: Entry[Any]) -> None:
     """Add a plugin's routes. Log those that are broken or exist already."""
-    router = APIRouter(route_class=StrictRoute)
     try:
-        entry.load()(router, service)
-        if doubles := sorted(_paths(router.routes) & _paths(app.routes)):
-            raise PluginError(f"plugin {entry.plugin!r}: {doubles[0]} is a route already")
+        add_routes(app, service, entry.load(), entry.plugin)
     except Exception as error:
         if entry.is_built_in:
             raise
         failure = entry.failure(f"the routes {name!r} cannot be added", error)
         log.warning("dise: %s", error if isinstance(error, PluginError) else failure)
-    else:
-        app.include_router(router)
 
 
 def _paths(routes: Iterable[BaseRoute]) -> set[str]:
