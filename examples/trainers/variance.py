@@ -16,8 +16,7 @@ import torch
 from dise_trainers import Estimate, draw, terms_of
 from torch import Tensor, nn
 
-from dise_core import Ids, ModelInfo, Scorer, SpecialTokens, Terms, installed_catalog
-from dise_core.arrays import Mask
+from dise_core import Ids, Mask, ModelInfo, Scorer, SpecialTokens, Terms, installed_catalog
 
 VOCAB, LENGTH = 8, 24
 MASK, END = VOCAB, VOCAB + 1
