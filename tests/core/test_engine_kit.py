@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import Field
@@ -114,6 +114,8 @@ def test_a_wrong_engine_is_told_which_promise_it_breaks(
 
 def test_an_unopened_model_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     class Toy(ToyPredictor):
+        heeds: ClassVar[frozenset[str] | None] = None  # says so, and opens no engine
+
         @classmethod
         def claims(cls, model: str, revision: str | None = None) -> bool:
             return model == "toy"
