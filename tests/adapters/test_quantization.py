@@ -87,7 +87,10 @@ def test_rounded_states_change_answers_as_int8_weights_do(
 
 @pytest.mark.skipif(not integers.multiplies_integers(), reason="needs VNNI")
 @pytest.mark.parametrize("layer", [Int8Linear, Int4Linear])
-def test_integers_are_multiplied_exactly(layer: type[Int8Linear] | type[Int4Linear]) -> None:
+def test_integers_are_multiplied_exactly(
+    layer: type[Int8Linear] | type[Int4Linear], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(integers, "UNPACKED", 16)
     drawn = torch.Generator().manual_seed(0)
     weight, states = (torch.randn(rows, 96, generator=drawn) for rows in (40, 7))
     weight[3], states[2] = 0, 0
