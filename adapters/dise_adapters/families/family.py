@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from dise_adapters.checkpoint.config import ConfigJson
-from dise_adapters.checkpoint.gguf import GgufFile
 from dise_adapters.checkpoint.weights import WeightSource
 from dise_adapters.families.blocks import Varying, attention_of, variants
 from dise_adapters.families.names import architectures, checkpoint_names
@@ -160,6 +159,13 @@ class Family:
         config, aliases = ConfigJson(fields, names[0]), checkpoint_names(fields, *names)
         return attention_of(self.attention, config, aliases, block_size, otherwise)
 
+    def renamed(self, name: str) -> str:
+        """Return what the model class calls a weight of the checkpoint."""
+        for pattern, replacement in self.key_mapping.items():
+            if re.search(pattern, name):
+                return re.sub(pattern, replacement, name, count=1)
+        return name
+
     @property
     def may_be_bidirectional(self) -> bool:
         """Whether its checkpoints may attend in both directions."""
@@ -193,4 +199,4 @@ class Checkpoint:
     @property
     def is_gguf(self) -> bool:
         """Whether a GGUF file holds the weights."""
-        return isinstance(self.weights, GgufFile)
+        return self.weights.path != self.folder
