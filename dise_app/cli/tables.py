@@ -119,8 +119,10 @@ def _option(name: str, field: FieldInfo, default: object) -> OptionType:
     more: dict[str, Any] = {"autocompletion": _completion_of(name)}
     flags = []
     if not _is_plain(annotation):
-        about = f"{about} [default: {default}]"
-        annotation, default, more = str, None, {"parser": json_or_text, "metavar": "JSON"}
+        about = f"{about} [default: {default}]" if default is not None else about
+        kinds = [METAVARS[part] for part in get_args(annotation) if part in METAVARS]
+        more = {"parser": json_or_text, "metavar": "|".join([*kinds, "JSON"])}
+        annotation, default = str, None
     elif (origin := get_origin(annotation)) in (dict, tuple):
         about, default = f"{about.rstrip('.')}; may be repeated.", None
         more |= {"metavar": "KEY=VALUE"} if origin is dict else {}
