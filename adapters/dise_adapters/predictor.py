@@ -9,12 +9,14 @@ from typing import Any, ClassVar, Self
 from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.checkpoint.files import one_line, refused
 from dise_adapters.checkpoint.hub import ModelFiles, config_if_any, fetch, is_gguf, read_config
+from dise_adapters.checkpoint.lora import Lora
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
 from dise_adapters.checkpoint.weights import Safetensors, WeightSource
 from dise_adapters.families.blocks import in_words
 from dise_adapters.families.family import Checkpoint, Family
-from dise_adapters.families.names import architectures
+from dise_adapters.families.names import architectures, checkpoint_names
 from dise_adapters.families.special import special_tokens
+from dise_adapters.merging import adapted, refuse_foreign
 from dise_core import EngineConfig, MaskPredictor, ModelInfo, Read, Reader, Reading, SpecialTokens
 from dise_core.errors import CheckpointError
 from dise_core.models.attention import Attention, Causal
@@ -26,7 +28,10 @@ from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.discovery import discover
 from dise_core.plugins.hookspecs import PROJECT
 
-READ = ("vocab_size", "max_position_embeddings", "eos_token_id", "mask_token_id")
+READ = (
+    "vocab_size", "max_position_embeddings", "eos_token_id", "mask_token_id",
+    "tie_word_embeddings",
+)  # fmt: skip
 """The fields that are taken from transformers, where it reads config.json."""
 
 
@@ -37,6 +42,7 @@ class CheckpointPredictor(MaskPredictor):
 
     family: ClassVar[Family]
     tokenizer_kind: ClassVar[type[FastTokenizer]] = FastTokenizer
+    merges_lora = True
 
     @classmethod
     def claims(cls, model: str, revision: str | None = None) -> bool:
@@ -76,7 +82,8 @@ class CheckpointPredictor(MaskPredictor):
             reason = f"its architecture, {fields.get('model_type')}, is not this adapter's"
         if reason is not None:
             raise CheckpointError(f"{name} is refused: {one_line(reason)}")
-        weights, read = gguf or Safetensors(folder), None
+        weights: WeightSource = gguf or Safetensors(folder)
+        read = None
         settings = family.settings(fields, str(weights.path))
         if settings is None:
             read = _transformers_config(ConfigJson(fields, str(folder)), name, weights)
@@ -86,6 +93,14 @@ class CheckpointPredictor(MaskPredictor):
         attention = family.attention_of(fields, names, config.block_size)
         config_json = ConfigJson({**fields, **described}, name)
         self.info = _info(family, config_json, self.tokenizer, attention, config.mask_token_id)
+        if config.loras:
+            loras = [Lora(folder.expanduser()) for folder in config.loras.values()]
+            for lora in loras:
+                refuse_foreign(lora, checkpoint_names(fields, *names), gguf is not None)
+            is_tied = described.get("tie_word_embeddings")
+            tied_rows = self.info.vocab_size if is_tied else None
+            weights = adapted(weights, loras, family.renamed, tied_rows)
+            self.info = replace(self.info, name="+".join([name, *config.loras]))
         mask_id = self.info.special.mask_id
         self._checkpoint = Checkpoint(family, weights, settings, read, attention, mask_id)
         self._config, self._requested_dtype = config, config.dtype

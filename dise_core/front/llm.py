@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from typing import Any, Self, TypedDict, TypeVar, Unpack
@@ -50,6 +50,7 @@ class EngineOptions(TypedDict, total=False):
     attn_implementation: str
     revision: str | None
     adapter: str | None
+    lora: str | PathLike[str] | Mapping[str, str | PathLike[str]] | None
     mask_token_id: int | None
     block_size: int | None
     engine: str
@@ -118,7 +119,9 @@ class LLM(FromModel, Verbs):
         if calibration is not None:
             calibration.check_model(predictor)
         self._fit(predictors)
-        defaults = tuple(map(Calibration.load, predictor.calibration_files))
+        # What comes with a model was fitted without adapters.
+        files = () if self.config.loras else predictor.calibration_files
+        defaults = tuple(map(Calibration.load, files))
         planner = Planner(Resolver(predictors, self.catalog, Calibrations(calibration, defaults)))
         engine = Engine(predictors, self.config, shown)
         self._open: tuple[Planner, Engine] | None = (planner, engine)

@@ -79,6 +79,9 @@ class MaskPredictor(ABC):
     is refused by name before. None: all. How many rows run at once, the judge's options,
     `adapter` and `calibration` are not an adapter's to heed."""
 
+    merges_lora: ClassVar[bool] = False
+    """Whether `load` merges EngineConfig.lora into the weights, and names it in info."""
+
     readouts: ClassVar[frozenset[type[Readout]]] = READOUTS
     """The readouts that it answers. The engine refuses the others before a pass."""
 

@@ -1,11 +1,12 @@
 """How a model is loaded and run: EngineConfig, and which of its options fit together."""
 
 import re
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
-from dise_core.params.base import MAX_LENGTH, Params, Settings, TokenId
+from dise_core.params.base import MAX_LENGTH, Name, Params, Settings, TokenId
 from dise_core.params.marks import Mark, marked
 from dise_core.records import Record
 
@@ -62,6 +63,9 @@ class EngineConfig(Params):
     """Name of the adapter that loads the model, whichever claim it; None asks them. A
     judge finds its own.
     """
+    lora: Annotated[Path | dict[Name, Path] | None, NOT_THE_JUDGES] = None
+    """The folder of a LoRA adapter in peft's format, which is merged as weights are read;
+    or several folders by names of yours, all merged. The model's name then tells it."""
     mask_token_id: Annotated[TokenId | None, NOT_THE_JUDGES, CHANGES_ANSWERS] = None
     """The id of the mask token, for a checkpoint that does not name it."""
     block_size: Annotated[
@@ -103,6 +107,13 @@ class EngineConfig(Params):
                     f"max_memory of {name}: {size!r:.80} is no size; write it as in {name}=20GiB"
                 )
         return self
+
+    @property
+    def loras(self) -> dict[str, Path]:
+        """The folders of LoRA adapters, by what a model's name says of each."""
+        if isinstance(self.lora, Path):
+            return {str(self.lora): self.lora}
+        return self.lora or {}
 
     _catalog: object | None = PrivateAttr(None)
     _shared: frozenset[str] = PrivateAttr(frozenset())

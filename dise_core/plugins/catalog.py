@@ -156,6 +156,10 @@ class Catalog:
                 f"out; it heeds {', '.join(sorted(heeds or ())) or 'no option'}",
                 option,
             )
+        if config.loras and not adapter.merges_lora:
+            raise InputError(
+                f"What loads {model!r:.300} merges no adapters: leave out lora.", "lora"
+            )
         return adapter.load(name, config.by(self))
 
     def adapter(

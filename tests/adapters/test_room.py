@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from dise_adapters.checkpoint.hub import read_config
 from dise_adapters.checkpoint.weights import Safetensors
@@ -19,6 +19,7 @@ from dise_adapters.local.memory import free_main_memory
 from dise_core import LLM, EngineConfig, InputError
 from tests import sparse, tiny_causal
 from tests.reference_llada import default_config, random_weights, write_checkpoint
+from tests.tiny_lora import linear, pair, write
 
 GIB = 2**30
 CONFIG = default_config(d_model=256, n_layers=4, n_heads=4, n_kv_heads=4, mlp_hidden_size=768)
@@ -228,11 +229,20 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's account of the process")
+@pytest.mark.parametrize("is_adapted", [False, True], ids=["alone", "with an adapter"])
 @pytest.mark.parametrize(
     "options", [{"dtype": "float32"}, {"dtype": "bfloat16"}, {"quantization": "int8"}], ids=str
 )
-def test_what_loading_takes_is_known_before(large: Path, options: dict[str, str]) -> None:
-    command = [sys.executable, "-c", MEASURE, str(large), json.dumps(options | {"device": "cpu"})]
+def test_what_loading_takes_is_known_before(
+    large: Path, tmp_path: Path, options: dict[str, str], is_adapted: bool
+) -> None:
+    options, tensors = {**options, "device": "cpu"}, dict[str, torch.Tensor]()
+    if is_adapted:
+        weights = load_file(large / "model.safetensors")
+        for name in linear(weights):
+            tensors |= pair(name, *weights[f"{name}.weight"].shape)
+        options["lora"] = str(write(tmp_path, tensors))
+    command = [sys.executable, "-c", MEASURE, str(large), json.dumps(options)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     kept, held, peak, seen = json.loads(done.stdout)
     assert held == pytest.approx(kept, rel=0.15, abs=2**23)

@@ -10,7 +10,8 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_expo
 
 from dise_adapters.checkpoint.files import one_line, read_object
 from dise_adapters.checkpoint.gguf import GgufFile
-from dise_core import DiseError, InputError, ModelError
+from dise_adapters.checkpoint.lora import CONFIG as ADAPTER_CONFIG
+from dise_core import CheckpointError, DiseError, InputError, ModelError
 from dise_core.models.named import ModelName
 from dise_core.records import JsonFields
 
@@ -31,6 +32,11 @@ class ModelFiles:
     @classmethod
     def within(cls, folder: Path) -> Self:
         """Return a folder's files. Raises CheckpointError without a readable config.json."""
+        if (folder / ADAPTER_CONFIG).is_file() and not (folder / "config.json").is_file():
+            raise CheckpointError(
+                f"{folder} holds a LoRA adapter and no model: name the model that it was "
+                "trained on, and this folder as lora (--lora)."
+            )
         return cls(folder, read_object(folder / "config.json"))
 
 

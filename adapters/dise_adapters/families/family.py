@@ -159,13 +159,6 @@ class Family:
         config, aliases = ConfigJson(fields, names[0]), checkpoint_names(fields, *names)
         return attention_of(self.attention, config, aliases, block_size, otherwise)
 
-    def renamed(self, name: str) -> str:
-        """Return what the model class calls a weight of the checkpoint."""
-        for pattern, replacement in self.key_mapping.items():
-            if re.search(pattern, name):
-                return re.sub(pattern, replacement, name, count=1)
-        return name
-
     @property
     def may_be_bidirectional(self) -> bool:
         """Whether its checkpoints may attend in both directions."""

@@ -4,7 +4,9 @@ from dise_adapters.families.family import Checkpoint
 from dise_adapters.vllm.options import VllmOptions
 from dise_core import Backend, EngineConfig, InputError, Reader
 
-CHOSEN = ("device", "attn_implementation", "device_map", "quantization", "judge_device")
+CHOSEN = (
+    "device", "attn_implementation", "device_map", "quantization", "judge_device", "lora",
+)  # fmt: skip
 """What vLLM decides itself, or has arguments of its own for."""
 
 
@@ -20,8 +22,9 @@ class VllmBackend(Backend[Checkpoint]):
         changed = config.model_dump(include={*CHOSEN}, exclude_defaults=True)
         if changed:
             raise InputError(
-                "engine='vllm' chooses its devices, attention and quantization itself; leave out "
-                f"{min(changed, key=CHOSEN.index)}; vllm_options takes vLLM's own arguments"
+                "engine='vllm' chooses its devices, attention, quantization and adapters "
+                f"itself; leave out {min(changed, key=CHOSEN.index)}; vllm_options takes "
+                "vLLM's own arguments"
             )
 
     @classmethod

@@ -31,6 +31,7 @@ from dise_adapters.local.loading.weighing import configured, refuse_not_finite, 
 from dise_adapters.local.reading.layout import Layout
 from dise_adapters.local.reading.reader import TransformerReader
 from dise_adapters.local.threads import THREADS
+from dise_adapters.merging import Adapted
 from dise_core import CheckpointError, EngineConfig, InputError, ModelError
 from dise_core.records import Record
 
@@ -82,6 +83,8 @@ def _from_pretrained(
     with quiet(), quiet_gguf(), telling(checkpoint.told):
         try:
             model_class, settings = configured(checkpoint)  # imports transformers' models
+            if isinstance(checkpoint.weights, Adapted):  # an Auto class takes files alone
+                model_class = _concrete(model_class, settings)
             weigh(checkpoint)
             attention = config.attn_implementation
             if attention == "sdpa" and not _has_sdpa(model_class, settings):
@@ -114,14 +117,18 @@ def _from_pretrained(
     return model.eval()
 
 
+def _concrete(model_class: Any, config: object) -> Any:
+    """Return the class that an Auto class takes for that configuration."""
+    is_auto = not hasattr(model_class, "config_class")
+    return model_class._model_mapping.get(type(config), None) if is_auto else model_class
+
+
 def _has_sdpa(model_class: Any, config: object) -> bool:
     """Return whether a class, or an Auto class for that configuration, has torch's
     attention: from transformers 5.20 on not Gemma 2, whose capped scores it cannot
     compute.
     """
-    if not hasattr(model_class, "config_class"):
-        model_class = model_class._model_mapping.get(type(config), None)
-    return getattr(model_class, "_supports_sdpa", True)
+    return getattr(_concrete(model_class, config), "_supports_sdpa", True)
 
 
 def _takes_grouped_matmul(model: PreTrainedModel) -> bool:
@@ -135,14 +142,16 @@ def _takes_grouped_matmul(model: PreTrainedModel) -> bool:
 def _weights(checkpoint: Checkpoint, is_spread: bool) -> Record:
     """Return from_pretrained's arguments that give the weights: as they are read here, or
     the files where transformers reads config.json, and where it leaves weights in them
-    (is_spread).
+    (is_spread), unless they are changed.
     """
     source, split = checkpoint.weights, checkpoint.family.split
-    if checkpoint.settings is None or (is_spread and not (split or checkpoint.is_gguf)):
+    is_left = is_spread and not (split or checkpoint.is_gguf)
+    is_theirs = checkpoint.settings is None or is_left
+    if is_theirs and not isinstance(source, Adapted):
         file = source.path.name if checkpoint.is_gguf else None
         return {"pretrained_model_name_or_path": source.folder, "gguf_file": file}
     slices = source.slices()
-    if split is not None:
+    if split is not None and checkpoint.settings is not None:
         slices = _take_apart(slices, split, split.rows(checkpoint.settings), source.folder)
     return {"pretrained_model_name_or_path": None, "state_dict": slices}
 

@@ -15,6 +15,7 @@ import torch
 from dise_adapters.local.decoder.linear import can_pack
 from dise_adapters.local.devices import is_gpu
 from dise_adapters.local.loading.stored import EMBEDDING, HEAD, StoredDecoder, stored_decoder
+from dise_adapters.merging import Adapted
 
 if TYPE_CHECKING:
     from dise_adapters.families.family import Checkpoint
@@ -52,7 +53,8 @@ class Outline:
     of experts, which transformers joins where it loads the model. states: those that our
     own forward pass holds for each token; 0 where transformers loads the model.
     vocab_size: of our own.
-    unpacked: copies in float32 of the weight that is being read from a GGUF file.
+    unpacked: copies in float32 of the weight that is being read from a GGUF file, or to
+    which adapters add.
     is_unpacked_first: whether transformers unpacks all of that file before it loads it.
     """
 
@@ -75,7 +77,7 @@ class Outline:
         for weight in stored.values():
             numbers[weight.dtype] += math.prod(weight.shape)
         dtype = max(numbers, key=numbers.__getitem__, default="packed")
-        unpacked = 2 if checkpoint.is_gguf else 0
+        unpacked = 2 * checkpoint.is_gguf + isinstance(checkpoint.weights, Adapted)
         decoder = stored_decoder(checkpoint, torch.device(MAIN), torch.float32)
         if decoder is not None:
             states, vocab_size = decoder.states_per_token, decoder.shapes[EMBEDDING][0]
@@ -104,7 +106,7 @@ def sizes(
     first = 4 * size / dtype.itemsize if outline.is_unpacked_first else 0
     # Mapped weights take memory once they are converted, all before the first experts are
     # joined.
-    is_converted = dtype != STORED.get(outline.dtype)
+    is_converted = outline.unpacked > 0 or dtype != STORED.get(outline.dtype)
     joined = max(outline.layer, outline.experts * is_converted)
     reading = joined * dtype.itemsize + 4 * outline.unpacked * outline.weight
     model_size = size
