@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -35,10 +35,17 @@ from tests.hostile.bounds import bounded
 FAST = ("--max-tokens", 4, "--block-length", 4)
 
 
+class HeedingToy(ToyPredictor):
+    """Takes all options of loading."""
+
+    heeds: ClassVar[frozenset[str] | None] = None
+
+
 @pytest.fixture
 def dise(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Dise:
     """Return a function that runs `dise ARGS...` on the toy model."""
-    monkeypatch.setattr(answer, "opened", lambda _, engine: LLM(ToyPredictor(), **engine))
+    toy = [HeedingToy]
+    monkeypatch.setattr(answer, "opened", lambda _, engine: LLM("toy", plugins=toy, **engine))
     return commands(monkeypatch, capsys)
 
 

@@ -235,6 +235,10 @@ class MemoryBackend(core.Backend[adapters.Checkpoint]):
     def open(cls, checkpoint: adapters.Checkpoint, config: dise.EngineConfig) -> core.Reader:
         return testing.ToyPredictor()
 
+    @classmethod
+    def hold(cls, loaded: core.LoadedModule) -> core.MaskPredictor:
+        return testing.ToyPredictor(max_length=loaded.max_length or 40)
+
 
 MINE = adapters.Family(
     about="A Qwen2 that we taught to denoise.",
@@ -297,6 +301,11 @@ def check_plugin() -> None:
     assert first_answer([read]).token_ids.shape == (1, 1)
     testing.check_tokenizer(digits.tokenizer, digits.info.vocab_size)
     testing.check_claims(Digits, claimed=["digits"], not_claimed=["countdown"])
+
+
+def check_on(model: str) -> None:
+    """Run the kit of engines on a checkpoint."""
+    testing.check_engine(MemoryBackend, model, Counting(weight=2))
 
 
 def show(answer: dise.RequestOutput) -> None:
@@ -546,7 +555,7 @@ class EvenNumber(lab.Grader):
         self.truth = truth
 
     def grade(self, response: str) -> lab.Verdict:
-        return lab.Verdict(response[-1:] in "02468", response, "its last digit")
+        return lab.Verdict(response[-1:] in "02468", response[-1:], "its last digit")
 
 
 def prompt_of(row: Mapping[str, object]) -> str:
@@ -574,6 +583,8 @@ def extend(llm: dise.LLM) -> None:
         lab.CountdownGrader([1, 1], 2, "robust"),
     ]
     print([grader.grade("2").is_correct for grader in graders], len(questions.items))
+    lab.check_grader(EvenNumber, None, "so 2", "so 3")
+    app.check_routes(lambda router, service: (router, service), {})
     print(lab.prr(np.array([0.1, 0.9]), np.array([False, True])), count.__doc__, Nowhere())
     params = dise.ScoringParams(scorer=Surest(), selector=EverySecond(step=3))
     [answer] = llm.score("", "18+75=93", params, chat=False)
