@@ -15,26 +15,22 @@ from dise_adapters.families.blocks import Varying
 from dise_adapters.families.family import Checkpoint, Family, Split
 from dise_adapters.families.names import architectures
 from dise_adapters.predictor import CheckpointPredictor, load_reader, predictor_of
+from dise_core.lazy import lazily
 
 if TYPE_CHECKING:
     from dise_adapters.local.in_memory import reader_of
     from dise_adapters.local.reading.answering import answer
+
+HOMES = {
+    "dise_adapters.local.in_memory": "reader_of",
+    "dise_adapters.local.reading.answering": "answer",
+}
+"""Where what imports torch is."""
+
+__getattr__ = lazily(__name__, HOMES)
 
 __all__ = [
     "Checkpoint", "CheckpointPredictor", "ConfigJson", "Family", "FastTokenizer", "Safetensors",
     "Split", "Varying", "answer", "architectures", "hub", "llama_settings", "load_reader",
     "predictor_of", "qwen3_settings", "qwen_settings", "reader_of",
 ]  # fmt: skip
-
-
-def __getattr__(name: str) -> object:
-    """Return what imports torch when it is first asked for."""
-    if name == "answer":
-        from dise_adapters.local.reading.answering import answer
-
-        return answer
-    if name == "reader_of":
-        from dise_adapters.local.in_memory import reader_of
-
-        return reader_of
-    raise AttributeError(f"module 'dise_adapters' has no attribute {name!r}")

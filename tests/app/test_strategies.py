@@ -90,6 +90,16 @@ class Broken(Odd):
         raise RuntimeError("no schema here")
 
 
+class Untold(Scorer):
+    @property
+    def needs_masks(self) -> bool:  # type: ignore[override]
+        raise ZeroDivisionError("no answer")
+
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
+        yield []
+        return Score(0.0, np.arange(0))
+
+
 class Only(LogitsProcessor):
     """Leaves one token."""
 
@@ -102,7 +112,8 @@ class Only(LogitsProcessor):
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    catalog = with_guests(scorers={"odd": Odd, "broken": Broken}, logits={"only": Only})
+    scorers = {"odd": Odd, "broken": Broken, "untold": Untold}
+    catalog = with_guests(scorers=scorers, logits={"only": Only})
     limits = Limits(max_tokens_limit=77, grace=1, default={"steps": 9})
     with serving(AsyncLLM(ToyPredictor(), catalog=catalog), limits) as address:
         yield address
@@ -133,7 +144,7 @@ def test_every_built_in_setting_is_told_with_its_default_and_description(listed:
             for key in defaults.keys() - required:
                 assert told[key]["default"] == to_jsonable_python(defaults[key]), (name, key)
             assert all(setting["description"] for setting in told.values()), name
-    assert len(listed["data"]) == sum(len(getattr(own, each)) for each in FIELDS.values()) + 3
+    assert len(listed["data"]) == sum(len(getattr(own, each)) for each in FIELDS.values()) + 4
     threshold = settings(listed, "reviser", "remask")["threshold"]
     assert (threshold["type"], threshold["default"], threshold["maximum"]) == ("number", 0.9, 1)
 
@@ -166,7 +177,8 @@ def test_a_plugins_settings_are_told_whatever_their_types(listed: Any) -> None:
 
 def test_what_cannot_be_used_says_why(listed: Any) -> None:
     problems = {e["name"]: e["problem"] for e in listed["data"] if e["problem"] is not None}
-    assert set(problems) == {"broken", "ar-perplexity"}
+    assert set(problems) == {"broken", "ar-perplexity", "untold"}
+    assert problems["untold"].startswith("plugin 'guest': scorer 'untold' does not tell what it")
     assert "needs an auto-regressive judge" in problems["ar-perplexity"]
     assert problems["broken"].endswith("RuntimeError: no schema here")
 

@@ -53,15 +53,23 @@ def _strategy(
     }
     if isinstance(cls, type) and issubclass(cls, Scorer):
         record["default_selector"] = cls.default_selector
-        record["problem"] = problem or _refusal(planner, name, cls)
+        record["problem"] = problem or _refusal(planner, name, entry, cls)
     return record
 
 
-def _refusal(planner: Planner, name: str, cls: type[Scorer]) -> str | None:
+def _refusal(
+    planner: Planner, name: str, entry: Entry[type[Strategy]], cls: type[Scorer]
+) -> str | None:
+    """Return why a scorer cannot score with its defaults, if it has them all."""
+    if any(field.is_required() for field in cls.model_fields.values()):
+        return None
+    resolver = planner.resolver
     try:
-        planner.resolver.check_scorer(name, cls.model_construct())
+        resolver.check_scorer(name, resolver.catalog.scorer(name))
     except InputError as error:
         return str(error)
+    except Exception as error:
+        return str(entry.failure(f"scorer {name!r} does not tell what it needs", error))
     return None
 
 

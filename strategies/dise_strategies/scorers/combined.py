@@ -71,7 +71,7 @@ class Combined(Scorer):
     intercept: FiniteFloat = 0.0
     """What is added to their weighted sum."""
 
-    _strategies: tuple[Strategies, ...] = PrivateAttr(())  # listed before it is bound
+    _strategies: tuple[Strategies, ...] = PrivateAttr()
 
     @field_validator("parts")
     @classmethod
