@@ -136,8 +136,10 @@ class Params(Suggesting):
 
 
 def place_of(problem: Mapping[str, Any]) -> tuple[str | int, ...]:
-    """Return the place of one of pydantic's problems, with our own name for it."""
-    place = tuple(part for part in problem["loc"] if part != "[key]")
+    """Return the place of one of pydantic's problems, with our own name for it, and
+    without what pydantic calls a key, or a type of several, such as dict[str,int].
+    """
+    place = tuple(part for part in problem["loc"] if "[" not in str(part))
     name = problem.get("ctx", {}).get("name")
     return place if name is None else (*place, name)
 

@@ -211,6 +211,8 @@ def test_what_merges_nothing_says_so(llada: Path) -> None:
         LLM(str(llada), engine="vllm", lora="x")
     with pytest.raises(InputError, match=r"loads 'http.*' does not heed lora: leave it out"):
         LLM("http://127.0.0.1:9", lora="x")
+    with pytest.raises(InputError, match=r"^lora={'a': 3}: Input is not a valid path"):
+        LLM(str(llada), lora={"a": 3})  # type: ignore[dict-item]
     with pytest.raises(InputError, match="lora is about how a model is loaded, and this one is"):
         LLM(LLM("countdown", lazy=True).predictor, lora="x")
 
