@@ -195,19 +195,18 @@ class TokenSequence:
         masked[positions] = self.special.masking_id
         return masked
 
-    def noise_in(self, masked: Ids) -> float | None:
-        """Return the share of masks in a masked copy, int64 [N], for `Read.noise`: among
-        the response's tokens, or among all where others are masked too. None where each
-        block has its own.
+    def noise_in(self, hidden: Ids) -> float | None:
+        """Return the noise level of a copy with masks at ascending positions, int64 [M],
+        for `Read.noise`: their share of the response's tokens, or of all where others are
+        hidden too. None where each block has its own.
         """
         if self.origin == "text":
             return None
-        is_masked = masked == self.special.mask_id
-        in_response = is_masked[self.prompt_length : self.response_end]
-        num_masked, num_in_response = map(np.count_nonzero, (is_masked, in_response))
-        if num_masked > num_in_response:
-            return num_masked / len(masked)
-        return num_in_response / max(len(in_response), 1)
+        if len(hidden) == 0:
+            return 0.0
+        is_response = self.prompt_length <= hidden[0] and hidden[-1] < self.response_end
+        num_tokens = self.response_end - self.prompt_length if is_response else len(self.ids)
+        return len(hidden) / num_tokens
 
     def mask_of(self, positions: Ids | Sequence[int] | slice) -> Mask:
         """Return bool [N], True at the positions."""

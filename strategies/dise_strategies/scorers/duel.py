@@ -113,8 +113,7 @@ def _reads(text: TokenSequence, hidden: Ids, positions: Ids) -> tuple[Read, Read
     mask, at positions, int64 [M], with masks at `hidden`. They share a row.
     """
     targets = TokenLogProbs(text.ids[positions])
-    masked = text.with_masks(hidden)
-    noise = text.noise_in(masked)
+    masked, noise = text.with_masks(hidden), text.noise_in(hidden)
     tokens = Read(masked, positions, targets, context_ids=text.ids, noise=noise)
     masks = TokenLogProbs(np.full(len(positions), text.special.masking_id))
     return tokens, replace(tokens, readout=masks)

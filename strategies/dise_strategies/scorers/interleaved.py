@@ -56,7 +56,7 @@ class InterleavedRegeneration(Scorer):
         return Terms.mean_of(reads, positions, selector.weights(sequence))
 
     def _read(self, sequence: TokenSequence, j: int, positions: Ids) -> Read:
-        masked = sequence.with_masks(sequence.response_positions[j :: self.k])
+        hidden = sequence.response_positions[j :: self.k]
+        masked, noise = sequence.with_masks(hidden), sequence.noise_in(hidden)
         targets = TokenLogProbs(sequence.ids[positions])
-        noise = sequence.noise_in(masked)
         return Read(masked, positions, targets, context_ids=sequence.ids, noise=noise)

@@ -145,7 +145,7 @@ class MonteCarloScorer(Scorer):
             targets,
             guidance=guidance,
             context_ids=sequence.ids,
-            noise=sequence.noise_in(text),
+            noise=sequence.noise_in(masked),
         )
 
 

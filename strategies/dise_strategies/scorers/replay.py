@@ -1,6 +1,5 @@
 """Replay: what the model says of each token where it wrote it, read again."""
 
-from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -36,11 +35,11 @@ class Replay(Scorer):
             return Terms()
         reads = []
         for number in np.unique(passes[positions]):
-            masked = sequence.with_masks(np.flatnonzero(passes >= number))
+            hidden = np.flatnonzero(passes >= number)
+            masked, noise = sequence.with_masks(hidden), sequence.noise_in(hidden)
             places = positions[passes[positions] == number]
             targets = TokenLogProbs(sequence.ids[places])
-            read = Read(masked, places, targets, context_ids=sequence.ids)
-            reads.append(replace(read, noise=sequence.noise_in(masked)))
+            reads.append(Read(masked, places, targets, context_ids=sequence.ids, noise=noise))
         weights = selector.weights(sequence)
         if self.aggregate == "mean":
             return Terms.mean_of(reads, positions, weights)
