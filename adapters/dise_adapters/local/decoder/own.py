@@ -134,14 +134,15 @@ class OwnBody:
         hidden = states[unpadded.packed(token_of)]
         heads = self._layers[0].heads(states)[token_of]
         for layer, following in pairwise(self._layers):
-            parts = layer.rotated(heads, rotation, cached)
-            attended = layer.attend(*parts, mask)
+            attended = layer.attend(*layer.rotated(heads, rotation, cached), mask)
+            del heads  # before the feed-forward block makes what is widest
             hidden = layer.transform(hidden, unpadded.packed(attended))
             heads = unpadded.padded(following.heads(hidden))
         last_layer = self._layers[-1]
         query, key, value = last_layer.rotated(heads, rotation, cached)
         query = query.flatten(0, 1)[last_rows.queries]
         attended = last_layer.attend(query, key, value, last_mask).flatten(0, 1)[last_rows.answers]
+        del heads, query, key, value
         return self._norm(last_layer.transform(hidden[last_rows.tokens], attended)[: len(rows)])
 
 
