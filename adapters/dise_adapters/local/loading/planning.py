@@ -36,8 +36,10 @@ def _states(layer: nn.Module, hidden: int) -> int:
     linear = [module for module in layer.modules() if isinstance(module, nn.Linear)]
     numbers = RESIDUALS * hidden + sum(module.out_features for module in linear)
     mlp = getattr(layer, "mlp", None)
-    if mlp is not None and hasattr(mlp, "experts"):  # gate, up, their product, and down
-        numbers += int(mlp.gate.top_k * (3 * mlp.experts.intermediate_dim + hidden))
+    if mlp is not None and hasattr(mlp, "experts"):
+        # States in and out; and gate, up, their product, or what is weighted in float32 and sorted.
+        widest = max(3 * mlp.experts.intermediate_dim, 4 * hidden)
+        numbers += int(mlp.gate.top_k * (2 * hidden + widest))
     return numbers
 
 
