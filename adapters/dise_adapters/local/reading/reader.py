@@ -100,13 +100,12 @@ class TransformerReader:
         texts = text_batch(batch, self._body.multiple, self.room)
         rows, questions = self._questions(batch, reads, texts.input_ids.shape[1])
         states = self._body(texts, rows)
-        for run in batch:
-            self._layout.computed(run)
         readings: dict[int, Reading] = {}
         for group, lines, scales in questions:
             answers = self._answers(states, lines, scales, group)
             readings.update(split_answers(group, answers, reads))
         for run in batch:
+            self._layout.computed(run)  # its copies do not wait for the pass, which has ended
             if run.groups is None and (share := run.length / len(run.row.token_ids)) < 1:
                 is_exact = not isinstance(self._layout.attention, Bidirectional)
                 for index in run.row.reads:
