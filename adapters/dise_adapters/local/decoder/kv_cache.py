@@ -198,16 +198,16 @@ class CachedPass:
     """One forward pass that writes to the KV cache, and may read from it.
 
     fresh: the tokens of the flattened batch to be cached, int64 [T]; written: the row of
-    memory for each, int64 [T]. read: the rows of memory of each text, padded; a slice,
-    which copies nothing, if they follow one another, else int64 [B * N]; None if the
-    batch holds whole texts. shape: B and N. is_key: which of those are not padding, bool
-    [B, N]; None if all.
+    memory for each, int64 [T]. read: the rows of memory of each text, padded; the first
+    of all and the distance between two texts', which copies nothing, if they lie side by
+    side, else int64 [B * N]; None if the batch holds whole texts. shape: B and N. is_key:
+    which of those are not padding, bool [B, N]; None if all.
     """
 
     memory: Tensor
     fresh: Tensor
     written: Tensor
-    read: Tensor | slice | None = None
+    read: Tensor | tuple[int, int] | None = None
     shape: tuple[int, int] = (0, 0)
     is_key: Mask | None = None
 
@@ -220,5 +220,11 @@ class CachedPass:
             memory[index, self.written] = part.flatten(0, 1)[self.fresh].to(memory.dtype)
         if self.read is None:
             return key, value
-        keys, values = memory[:, self.read].view(2, *self.shape, *memory.shape[2:])
+        count, width = self.shape
+        if isinstance(self.read, Tensor):
+            keys, values = memory[:, self.read].view(2, count, width, *memory.shape[2:])
+        else:
+            first, step = self.read
+            rooms = memory[:, first : first + count * step]
+            keys, values = rooms.view(2, count, step, *memory.shape[2:])[:, :, :width]
         return keys.to(key.dtype), values.to(value.dtype)

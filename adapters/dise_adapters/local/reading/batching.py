@@ -106,18 +106,22 @@ def _cached_pass(
         texts = [rows for rows, _ in cached_runs]
         padded, cached.is_key = padded_texts(texts, multiple)
         cached.shape = (len(texts), padded.shape[1])
-        cached.read = _consecutive(texts, padded.shape[1], cached.memory.shape[2])
+        cached.read = _side_by_side(texts, padded.shape[1], cached.memory.shape[2])
         if cached.read is None:
             [cached.read] = on_device(room.device, padded.ravel())
     return cached
 
 
-def _consecutive(texts: Sequence[Ids], width: int, num_rows: int) -> slice | None:
-    """Return the rows of the only text, and those behind them as its padding, `width` in
-    all; None for several texts, and for rows that do not follow one another.
+def _side_by_side(texts: Sequence[Ids], width: int, num_rows: int) -> tuple[int, int] | None:
+    """Return the first row of texts whose rows follow one another, and the distance from
+    one text to the next: at least `width`, so that what stands behind each is its
+    padding. None for texts that do not lie so.
     """
-    rows = texts[0]
-    first = int(rows[0])
-    if len(texts) > 1 or first + width > num_rows or (np.diff(rows) != 1).any():
+    first = int(texts[0][0])
+    step = int(texts[1][0]) - first if len(texts) > 1 else width
+    if step < width or first + len(texts) * step > num_rows:
         return None
-    return slice(first, first + width)
+    for index, rows in enumerate(texts):
+        if rows[0] != first + index * step or (np.diff(rows) != 1).any():
+            return None
+    return first, step
