@@ -88,3 +88,30 @@ def test_a_fault_that_is_put_into_a_layer_is_found(
     seen, _ = passed(folder)
 
     assert any(re.search(FAULTS[fault], found) for found in seen.faults), seen.faults
+
+
+def test_attention_is_planned_by_cudnn_for_long_texts_of_whole_tiles_alone(folder: Path) -> None:
+    planned = {}
+    with full_size.loaded(folder) as (llm, gpu, _):
+        for length in (512, 2048, 2049, 2176):
+            ids = np.arange(length) % full_size.WORDS
+            llm.predictor.read([Read(ids, np.arange(32), TokenLogProbs(ids[:32]))])
+            planned[length] = gpu.now.plans
+    assert planned == {512: 0, 2048: 2, 2049: 0, 2176: 2}
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+
+
+def test_a_stream_of_requests_repeats_its_shapes_of_attention(folder: Path) -> None:
+    with full_size.loaded(folder, max_num_seqs=1) as (llm, gpu, _):
+        full_size.generate(llm, [50, 61, 72], "exact", 64)
+    shapes = [seen.shapes for seen in gpu.passes]
+    assert len(shapes) > 90
+    assert sum(shapes) == 2 * 3  # of each length: the queries of all its tokens, and 32
+
+
+def test_windows_of_equal_texts_copy_no_cached_keys(folder: Path) -> None:
+    with full_size.loaded(folder) as (llm, gpu, _):
+        full_size.generate(llm, [100] * 5, "dual", 32)
+    windows = [seen for seen in gpu.passes if seen.tokens == 5 * 32]
+    assert len(windows) > 10
+    assert {seen.cached for seen in windows} == {0}

@@ -26,7 +26,7 @@ from dise_adapters.local.decoder.integers import Int8Linear
 from dise_adapters.local.decoder.layer import Layer, Traits, norm_of, weights_of
 from dise_adapters.local.decoder.linear import MakeLinear, linear
 from dise_adapters.local.decoder.masks import Masks
-from dise_adapters.local.decoder.padding import Unpadded, key_multiple, padded_rows
+from dise_adapters.local.decoder.padding import Unpadded, key_multiple, padded_rows, query_multiple
 from dise_adapters.local.decoder.weights import WeightPlaces
 from dise_adapters.local.devices import on_device
 from dise_core import Attention, Ids
@@ -166,7 +166,7 @@ class _LastRows:
         """Return the indices by which the last layer selects rows of the padded batch."""
         batch, length = unpadded.shape
         counts = np.bincount(rows // length, minlength=batch)
-        width = -(-counts.max() // key_multiple(device)) * key_multiple(device)
+        width = counts.max() + -counts.max() % query_multiple(device)
         is_query = np.arange(width) < counts[:, None]
         queries = np.zeros(is_query.shape, np.int64)
         queries[is_query] = rows

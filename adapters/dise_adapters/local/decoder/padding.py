@@ -18,6 +18,11 @@ CPU_MULTIPLE = 8
 FEW_ROWS, STEP, LONG_STEP = 256, 16, 64
 """A matmul's rows are padded to a multiple of STEP, and above FEW_ROWS of LONG_STEP."""
 
+GPU_QUERIES = 32
+"""The same of a GPU's last layer: the rows that are read become fewer with each step, and
+a kernel computes as many at a time in any case.
+"""
+
 MIN_PADDING = 0.1
 """The share of padding from which removing it is cheaper than computing it."""
 
@@ -48,6 +53,11 @@ def padded_rows(indices: Ids, device: torch.device) -> Ids:
 def key_multiple(device: torch.device) -> int:
     """Return the multiple to which texts, and the keys that they see, are padded."""
     return 1 if is_gpu(device) else CPU_MULTIPLE
+
+
+def query_multiple(device: torch.device) -> int:
+    """Return the multiple to which the queries of the last layer are padded."""
+    return GPU_QUERIES if is_gpu(device) else CPU_MULTIPLE
 
 
 def key_width(num_keys: int, device: torch.device) -> int:

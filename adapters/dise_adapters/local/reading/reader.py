@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dise_adapters.local.decoder.backends import without_plans
 from dise_adapters.local.decoder.batch import ForwardPass
 from dise_adapters.local.decoder.weights import LoadedWeights
 from dise_adapters.local.devices import is_gpu, on_device
@@ -99,7 +100,8 @@ class TransformerReader:
     def _read_batch(self, batch: list[Run], reads: Sequence[Read]) -> dict[int, Reading]:
         texts = text_batch(batch, self._body.multiple, self.room)
         rows, questions = self._questions(batch, reads, texts.input_ids.shape[1])
-        states = self._body(texts, rows)
+        with without_plans(self._device, texts.input_ids.shape[1], texts.keys[1]):
+            states = self._body(texts, rows)
         readings: dict[int, Reading] = {}
         for group, lines, scales in questions:
             answers = self._answers(states, lines, scales, group)
