@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from dise_adapters.local.decoder.batch import TextBatch
-from dise_adapters.local.decoder.linear import PackedLinear, can_pack
+from dise_adapters.local.decoder.linear import PackedLinear, can_pack, into_float32
 from dise_adapters.local.decoder.whole import WholeBody
 from dise_adapters.local.reading.layout import Layout
 from dise_adapters.local.reading.reader import TransformerReader
@@ -35,6 +35,8 @@ class ModuleReader(TransformerReader):
         head = self._head
         if _is_plain(head) and can_pack(head.weight):
             self._head = PackedLinear(head.weight, head.bias)  # as the weights are now
+        elif _is_plain(head):
+            self._head = into_float32(head)
         try:
             return super().read([completed(read, self.info) for read in reads])
         finally:

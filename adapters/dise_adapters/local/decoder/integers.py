@@ -72,11 +72,15 @@ class IntegerLinear(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """Return [..., out] for states [..., in]."""
+        return self.into_float32(states).to(states.dtype)
+
+    def into_float32(self, states: Tensor) -> Tensor:
+        """Return the same, not yet rounded to the type of the states."""
         rows = states.reshape(-1, states.shape[-1])
         result = self._product(rows).mul_(self._scale)
         if self._bias is not None:
             result.add_(self._bias)
-        return result.to(states.dtype).view(*states.shape[:-1], len(self._scale))
+        return result.view(*states.shape[:-1], len(self._scale))
 
     def _product(self, states: Tensor) -> Tensor:
         if is_gpu(states.device) or not multiplies_integers():

@@ -8,10 +8,12 @@ torch.compile packs the weights that it may freeze in the same way.
 
 import platform
 from collections.abc import Callable, Mapping
+from functools import cache, partial
 
 import torch
 from torch import Tensor, nn
 
+from dise_adapters.local.decoder.integers import IntegerLinear
 from dise_adapters.local.devices import is_gpu
 
 MakeLinear = Callable[[Tensor, Tensor | None], nn.Module]
@@ -57,6 +59,32 @@ def can_pack(weight: Tensor) -> bool:
 def linear(weight: Tensor, bias: Tensor | None = None) -> nn.Module:
     """Return the layer of a weight [out, in] and a bias [out], packed where it can be."""
     return PackedLinear(weight, bias) if can_pack(weight) else torch_linear(weight, bias)
+
+
+@cache
+def keeps_float32(device_type: str) -> bool:
+    """Return whether this torch multiplies 16 bits into float32 on such devices."""
+    key = torch._C._dispatch_key_for_device(device_type)
+    is_known = hasattr(torch.ops.aten.mm, "dtype")
+    return is_known and torch._C._dispatch_has_kernel_for_dispatch_key("aten::mm.dtype", key)
+
+
+def into_float32(layer: nn.Module) -> Callable[[Tensor], Tensor]:
+    """Return a head whose logits [R, V] of 16-bit states [R, d] are not rounded to 16 bits
+    where that costs nothing: on CUDA, and of integers. In bfloat16 logits of 16 and more
+    are 0.125 apart, so that the likeliest tokens tie.
+    """
+    if isinstance(layer, IntegerLinear):
+        return layer.into_float32
+    return partial(_multiply, layer) if type(layer) is nn.Linear else layer
+
+
+def _multiply(layer: nn.Linear, states: Tensor) -> Tensor:
+    if states.itemsize != 2 or not keeps_float32(states.device.type):
+        rounded: Tensor = layer(states)
+        return rounded
+    logits = torch.mm(states, layer.weight.t(), out_dtype=torch.float32)
+    return logits if layer.bias is None else logits.add_(layer.bias)
 
 
 def torch_linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:

@@ -16,7 +16,7 @@ import torch
 from dise_adapters.checkpoint.files import one_line
 from dise_adapters.local.decoder.integers import Int8Linear
 from dise_adapters.local.decoder.kv_cache import KVCache
-from dise_adapters.local.decoder.linear import linear
+from dise_adapters.local.decoder.linear import into_float32, linear
 from dise_adapters.local.decoder.own import DecoderParts, OwnBody, decoder_parts
 from dise_adapters.local.decoder.prefixes import whole_blocks
 from dise_adapters.local.decoder.weights import LoadedWeights, WeightPlaces, built
@@ -202,7 +202,10 @@ def _reader(
         model.to(device)
     part, output = (model, "logits") if head is None else (body, "last_hidden_state")
     whole = WholeBody(part, checkpoint.attention, output, device)
-    head = torch.nn.Identity() if head is None else OnDevice(head, device)
+    if head is None:
+        head = torch.nn.Identity()
+    else:
+        head = OnDevice(head if is_spread else into_float32(head), device)
     reader = TransformerReader(whole, head, vocab_size, device, _layout(checkpoint))
     if not (quantizer or is_spread or checkpoint.is_gguf):
         reader.weights = LoadedWeights.of(model, checkpoint.family.renamed)
@@ -251,7 +254,7 @@ def _own_reader(
         options = (example.device, example.dtype, prefix, whole_blocks(attention))
         room = KVCache(body.cache_shape, tokens, *options)
     layout = _layout(checkpoint, room)
-    reader = TransformerReader(body, head, vocab_size, example.device, layout)
+    reader = TransformerReader(body, into_float32(head), vocab_size, example.device, layout)
     if not (quantizer or checkpoint.is_gguf):
         places |= body.places
         reader.weights = LoadedWeights(places, room, checkpoint.family.renamed)

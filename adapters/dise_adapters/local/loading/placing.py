@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
@@ -59,10 +60,9 @@ def spread_over(model: PreTrainedModel) -> tuple[bool, torch.device]:
 class OnDevice(nn.Module):
     """A part of a model whose output is wanted on a device that may not be its own."""
 
-    def __init__(self, part: nn.Module, device: torch.device) -> None:
+    def __init__(self, part: Callable[[Tensor], Tensor], device: torch.device) -> None:
         super().__init__()
         self._part, self._device = part, device
 
     def forward(self, states: Tensor) -> Tensor:
-        result: Tensor = self._part(states).to(self._device)
-        return result
+        return self._part(states).to(self._device)

@@ -1,0 +1,104 @@
+"""The head's logits are float32, and where that costs nothing never rounded to 16 bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dise_adapters.local.decoder import linear
+from dise_adapters.local.decoder.integers import Int8Linear
+from dise_adapters.local.reading.readouts import answer_rows, group_reads
+from dise_core import Candidates, Read, TokenLogProbs
+
+ROWS, WIDTH, VOCABULARY = 32, 256, 8192
+
+
+@pytest.fixture(scope="module")
+def sure() -> tuple[Tensor, Tensor]:
+    """States and a head, bfloat16, with a token for each row that has a logit of about 20, as a
+    trained model has, and another with 1 less.
+    """
+    torch.manual_seed(0)
+    states = torch.randn(ROWS, WIDTH)
+    weight = torch.randn(VOCABULARY, WIDTH) / WIDTH**0.5
+    weight[:ROWS] = states * 20 / WIDTH
+    weight[ROWS : 2 * ROWS] = states * 19 / WIDTH
+    return states.bfloat16(), weight.bfloat16()
+
+
+@pytest.fixture
+def widening(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Multiply as CUDA does: sums of 16-bit products, in float32, that are not rounded."""
+
+    def multiply(states: Tensor, weight: Tensor, *, out_dtype: torch.dtype) -> Tensor:
+        return states.to(out_dtype) @ weight.to(out_dtype)
+
+    monkeypatch.setattr(torch, "mm", multiply)
+    monkeypatch.setattr(linear, "keeps_float32", lambda _: True)
+
+
+def runners_up(logits: Tensor) -> np.ndarray:
+    """Return the log-probability that the readout gives each row's second token."""
+    targets = np.arange(ROWS, 2 * ROWS)
+    read = Read(np.zeros(ROWS, np.int64), np.arange(ROWS), TokenLogProbs(targets))
+    [group] = group_reads({0: read})
+    return answer_rows(logits.clone(), group, slice(0, ROWS)).logprobs.numpy()
+
+
+def test_a_runners_up_logprob_is_that_of_float32(
+    sure: tuple[Tensor, Tensor], widening: None
+) -> None:
+    states, weight = sure
+    exact = torch.log_softmax(states.double() @ weight.double().t(), -1)
+    expected = exact[torch.arange(ROWS), torch.arange(ROWS, 2 * ROWS)].numpy()
+    layer = linear.torch_linear(weight)
+    got = runners_up(linear.into_float32(layer)(states))
+    rounded = runners_up(layer(states).float())
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+    assert np.abs(rounded - expected).max() > 0.02
+
+
+def test_log_odds_near_certainty_are_told_apart(
+    sure: tuple[Tensor, Tensor], widening: None
+) -> None:
+    states, weight = sure
+    exact = states.double() @ weight.double().t()
+    candidate, token = exact.max(-1, keepdim=True)
+    expected = (candidate - exact.scatter(-1, token, -torch.inf).logsumexp(-1, True))[:, 0].numpy()
+    read = Read(np.zeros(ROWS, np.int64), np.arange(ROWS), Candidates())
+    [group] = group_reads({0: read})
+    layer = linear.torch_linear(weight)
+    got, rounded = (
+        answer_rows(logits, group, slice(0, ROWS)).confidences.numpy()
+        for logits in (linear.into_float32(layer)(states), layer(states).float())
+    )
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+    assert np.abs(rounded - expected).max() > 0.02
+
+
+def test_a_bias_is_added_in_float32(sure: tuple[Tensor, Tensor], widening: None) -> None:
+    states, weight = sure
+    bias = torch.randn(VOCABULARY).bfloat16()
+    got = linear.into_float32(linear.torch_linear(weight, bias))(states)
+    expected = states.double() @ weight.double().t() + bias.double()
+    torch.testing.assert_close(got.double(), expected, atol=1e-5, rtol=0)
+
+
+def test_an_int8_head_rounds_its_states_and_not_its_logits(sure: tuple[Tensor, Tensor]) -> None:
+    states, weight = sure
+    layer = Int8Linear(weight)
+    logits = linear.into_float32(layer)(states)
+    assert logits.dtype == torch.float32
+    assert torch.equal(logits.bfloat16(), layer(states))
+    assert not torch.equal(logits, layer(states).float())
+
+
+def test_a_head_of_another_class_is_left_alone() -> None:
+    class Doubled(nn.Linear):
+        def forward(self, states: Tensor) -> Tensor:
+            return 2 * super().forward(states)
+
+    head = Doubled(4, 4)
+    assert linear.into_float32(head) is head
