@@ -9,19 +9,25 @@ from dise_core.arrays import Ids, Mask
 
 
 class Attention(ABC):
-    """Which positions of a text a position attends to."""
+    """Which positions of a text a position attends to: the first so many."""
 
     @abstractmethod
+    def num_seen(self, positions: Ids) -> Ids:
+        """Return how many of a text's tokens, from its start on, each of these positions
+        attends to, int64 like `positions`; of a text that ends before, all.
+        """
+
     def allows(self, query_positions: Ids, key_positions: Ids) -> Mask:
         """Return where queries attend to keys, bool [Q, K]. Positions: int64 [Q], [K]."""
+        return np.asarray(key_positions < self.num_seen(query_positions)[:, None])
 
 
 @dataclass(frozen=True, slots=True)
 class Bidirectional(Attention):
     """Every position attends to every position, as in LLaDA and Dream."""
 
-    def allows(self, query_positions: Ids, key_positions: Ids) -> Mask:
-        return np.ones((len(query_positions), len(key_positions)), np.bool_)
+    def num_seen(self, positions: Ids) -> Ids:
+        return np.full_like(positions, np.iinfo(np.int64).max)
 
 
 BIDIRECTIONAL = Bidirectional()
@@ -31,8 +37,8 @@ BIDIRECTIONAL = Bidirectional()
 class Causal(Attention):
     """A position attends to itself and earlier ones, which alone predict it."""
 
-    def allows(self, query_positions: Ids, key_positions: Ids) -> Mask:
-        return np.asarray(key_positions <= query_positions[:, None])
+    def num_seen(self, positions: Ids) -> Ids:
+        return positions + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,5 +47,5 @@ class BlockCausal(Attention):
 
     length: int
 
-    def allows(self, query_positions: Ids, key_positions: Ids) -> Mask:
-        return np.asarray(key_positions // self.length <= (query_positions // self.length)[:, None])
+    def num_seen(self, positions: Ids) -> Ids:
+        return (positions // self.length + 1) * self.length

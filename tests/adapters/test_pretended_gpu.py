@@ -115,3 +115,11 @@ def test_windows_of_equal_texts_copy_no_cached_keys(folder: Path) -> None:
     windows = [seen for seen in gpu.passes if seen.tokens == 5 * 32]
     assert len(windows) > 10
     assert {seen.cached for seen in windows} == {0}
+
+
+def test_the_mask_of_blocks_is_made_on_the_device(tmp_path: Path) -> None:
+    ids = np.arange(4096) % full_size.WORDS
+    with full_size.loaded(full_size.write(tmp_path, "SDAR-8B-b32", layers=2)) as (llm, gpu, _):
+        llm.predictor.read([Read(ids, np.arange(4064, 4096), TokenLogProbs(ids[-32:]))])
+    assert gpu.now.faults == []
+    assert gpu.now.copies["in"][1] < ids.nbytes * 8  # a mask has 4,096 bytes for each token

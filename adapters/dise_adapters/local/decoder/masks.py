@@ -7,7 +7,7 @@ from torch import Tensor
 from dise_adapters.local.decoder.batch import TextBatch
 from dise_adapters.local.decoder.padding import key_width
 from dise_adapters.local.devices import on_device
-from dise_core import Attention, Bidirectional, Ids, Mask
+from dise_core import Attention, Bidirectional, Ids
 
 
 class Masks:
@@ -27,64 +27,68 @@ class Masks:
     ) -> None:
         """is_wide: whether masks may be wider than the keys, as `key_width` says."""
         positions, (is_key, num_keys) = batch.positions, batch.keys
-        self._device, self._width = device, positions.shape[-1]
+        self._device, self._width, self._num_keys = device, positions.shape[-1], num_keys
         self._allowed: Tensor | None = None
+        # How many keys each token sees, of the text and of the batch, int64 [B or 1, W or 1].
+        lengths = None if is_key is None else is_key.sum(1, keepdims=True)
+        self._limits: Ids | None = lengths
         if batch.groups is not None:
             self._allowed = _of_overlays(attention, batch, batch.groups, device).flatten(0, 1)
             self._lines = np.arange(len(self._allowed)).reshape(positions.shape)
-            is_key = None
         elif not isinstance(attention, Bidirectional):
-            # One row of the table for each distinct position, whatever the number of
-            # texts.
-            distinct, lines = np.unique(positions, return_inverse=True)
-            allowed = attention.allows(distinct, np.arange(num_keys))
-            self._lines = lines.reshape(positions.shape)
+            limits = np.minimum(attention.num_seen(positions), num_keys)
             more = key_width(num_keys, device) - num_keys if is_wide else 0
-            if more or not self._sees_all(allowed, is_key):
-                self._allowed = self._on_device(np.pad(allowed, [(0, 0), (0, more)]))
-                is_whole = len(allowed) == num_keys and len(positions) == 1 and distinct[0] == 0
-                is_key = None if is_whole and _hides_padding(allowed, is_key) else is_key
-                is_key = None if is_key is None else np.pad(is_key, [(0, 0), (0, more)])
-        self._is_key = None if is_key is None else self._on_device(is_key[:, None, None, :])
+            if more or not self._sees_all(limits):
+                self._num_keys += more
+                is_whole = limits.shape == (1, num_keys) and positions[0, 0] == 0
+                if lengths is None or (is_whole and _hides_padding(limits, lengths)):
+                    self._limits = limits
+                else:
+                    self._limits = np.minimum(limits, lengths)
 
     def all(self) -> Tensor | None:
         """Return all tokens' mask, bool [B or 1, 1, W or 1, N]; None if all are seen."""
-        return self._is_key if self._allowed is None else self._of(self._lines)
+        return self._below(self._limits) if self._allowed is None else self._of(self._lines)
 
     def at(self, columns: Ids) -> Tensor | None:
         """Return the mask for M queries per text, bool [B or 1, 1, M or 1, N]. columns:
         their columns in the batch, int64 [B, M].
         """
-        if self._allowed is None:
-            return self._is_key
-        every = np.broadcast_to(self._lines, (len(columns), self._width))
+        if self._allowed is not None:
+            return self._of(self._at(self._lines, columns))
+        if self._limits is None or self._limits.shape[1] == 1:
+            return self._below(self._limits)
+        return self._below(self._at(self._limits, columns))
+
+    def _at(self, lines: Ids, columns: Ids) -> Ids:
+        every = np.broadcast_to(lines, (len(columns), self._width))
         lines = np.take_along_axis(every, columns, 1)
-        return self._of(lines[:1] if (lines == lines[:1]).all() else lines)
+        return lines[:1] if (lines == lines[:1]).all() else lines
 
     def _of(self, lines: Ids) -> Tensor:
         assert self._allowed is not None
-        allowed = self._allowed[self._on_device(lines)].unsqueeze(1)
-        return allowed if self._is_key is None else allowed & self._is_key
+        [indices] = on_device(self._device, np.ascontiguousarray(lines))
+        return self._allowed[indices].unsqueeze(1)
 
-    def _sees_all(self, allowed: Mask, is_key: Mask | None) -> bool:
+    def _below(self, limits: Ids | None) -> Tensor | None:
+        """Return the mask by which tokens see so many keys: made on the device."""
+        if limits is None:
+            return None
+        [on] = on_device(self._device, np.ascontiguousarray(limits))
+        return torch.arange(self._num_keys, device=self._device) < on[:, None, :, None]
+
+    def _sees_all(self, limits: Ids) -> bool:
         """Return whether every token attends to every key of its text."""
-        if is_key is None or allowed.all():
-            return bool(allowed.all())
-        if self._width == is_key.shape[-1]:  # whole texts: too large a test to pay
+        if self._limits is None or limits.min() == self._num_keys:
+            return bool(limits.min() == self._num_keys)
+        if self._width == self._num_keys:  # whole texts, whose first tokens see few
             return False
-        is_padding = np.expand_dims(~is_key, 1)
-        return bool((allowed[self._lines] | is_padding).all())
-
-    def _on_device(self, array: Mask | Ids) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
+        return bool((limits >= self._limits).all())
 
 
-def _hides_padding(allowed: Mask, is_key: Mask | None) -> bool:
-    """Return whether no token of whole texts, bool [N, N], attends to padding, [B, N]."""
-    if is_key is None:
-        return True
-    lengths = np.unique(is_key.sum(axis=1))
-    return not any(allowed[:length, length:].any() for length in lengths)
+def _hides_padding(limits: Ids, lengths: Ids) -> bool:
+    """Return whether no token of whole texts of these lengths, [B, 1], sees padding."""
+    return all(limits[0, :length].max() <= length for length in np.unique(lengths))
 
 
 def _of_overlays(
@@ -94,7 +98,7 @@ def _of_overlays(
     places = np.arange(batch.positions.max() + 1)
     num_groups = int(groups.max()) + 1
     positions, group = on_device(device, batch.positions, groups)
-    allows = torch.from_numpy(attention.allows(places, places)).to(device)
+    [limits] = on_device(device, attention.num_seen(batch.positions))
     text = torch.arange(len(group), device=device)[:, None]
     # Which positions each group replaces; the text, group 0, replaces none.
     shape = (len(group), num_groups, len(places))
@@ -103,7 +107,8 @@ def _of_overlays(
     replaces[:, 0] = False
     # By position, then by key: what each token sees of the text, and of its own overlay
     # all.
-    of_text = allows[positions] & ~replaces[text, group]
+    is_allowed = torch.arange(len(places), device=device) < limits[:, :, None]
+    of_text = is_allowed & ~replaces[text, group]
     query, key = group[:, :, None], group[:, None, :]
     shape = (*positions.shape, positions.shape[1])
     is_seen = of_text.gather(2, positions[:, None, :].expand(shape)) & (key == 0)
