@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dise_adapters.local import in_memory
 from dise_adapters.local.decoder import linear
 from dise_adapters.local.decoder.integers import Int8Linear
 from dise_adapters.local.reading.readouts import answer_rows, group_reads
-from dise_core import Candidates, Read, TokenLogProbs
+from dise_core import Bidirectional, Candidates, ModelInfo, Read, SpecialTokens, TokenLogProbs
 
 ROWS, WIDTH, VOCABULARY = 32, 256, 8192
 
@@ -102,3 +103,17 @@ def test_a_head_of_another_class_is_left_alone() -> None:
 
     head = Doubled(4, 4)
     assert linear.into_float32(head) is head
+
+
+def test_the_head_of_a_module_in_memory_is_not_rounded_either(
+    sure: tuple[Tensor, Tensor], widening: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states, weight = sure
+    monkeypatch.setattr(in_memory, "can_pack", lambda _: False)
+    bodied = nn.Embedding.from_pretrained(states)  # the states of token i are row i
+    info = ModelInfo("", VOCABULARY, ROWS, SpecialTokens(0, frozenset()), Bidirectional())
+    reader = in_memory.reader_of(bodied, info, head=linear.torch_linear(weight))
+    ids = np.arange(ROWS)
+    [reading] = reader.read([Read(ids, ids, TokenLogProbs(ids + ROWS))])
+    exact = torch.log_softmax(states.double() @ weight.double().t(), -1)
+    np.testing.assert_allclose(reading.logprobs, exact[ids, ids + ROWS].numpy(), atol=1e-5)

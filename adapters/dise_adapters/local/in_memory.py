@@ -189,7 +189,7 @@ def _examine(body: WholeBody, head: Callable[[Tensor], Tensor], info: ModelInfo)
             "info",
         )
     noise = float(plain.abs().max()) * torch.finfo(plain.dtype).eps ** 0.5
-    changes = (last - plain).abs().amax(-1).cpu().numpy()
+    changes = (last - plain).abs().amax(-1).float().cpu().numpy()
     allowed = attention.allows(places, places[-1:])[:, 0]
     is_earlier_seen = not torch.equal(first[-1], plain[-1])
     is_deaf = allowed[0] and not changes[:-1].any() and is_earlier_seen
