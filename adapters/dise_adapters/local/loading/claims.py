@@ -25,9 +25,11 @@ Bytes = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A checkpoint that is to be loaded, and the type that its weights would get."""
+    """A checkpoint that is to be loaded, and the type that its weights would get. where:
+    its path, or the id of one that is not here yet.
+    """
 
-    checkpoint: Checkpoint
+    where: object
     config: EngineConfig
     outline: Outline
     device: torch.device
@@ -36,11 +38,22 @@ class Claim:
     @classmethod
     def of(cls, checkpoint: Checkpoint, config: EngineConfig) -> Self:
         """Return the claim with the type that the options ask for."""
+        return cls._of(checkpoint.weights.path, config, Outline.of(checkpoint))
+
+    @classmethod
+    def expected(cls, model: str, num_weights: int, is_ours: bool, config: EngineConfig) -> Self:
+        """Return about what a model on the hub claims, as if it had 32 layers. is_ours:
+        whether our own forward pass runs it, which reads one layer after the other.
+        """
+        parts = (0, 0, num_weights, num_weights // 32, num_weights // 160)
+        return cls._of(model, config, Outline(*parts, "BF16", states=int(is_ours)))
+
+    @classmethod
+    def _of(cls, where: object, config: EngineConfig, outline: Outline) -> Self:
         device = choose_device(config.device)
         if str(device) == "cuda":  # one memory has one name
             device = torch.device("cuda", torch.cuda.current_device())
-        outline, dtype = Outline.of(checkpoint), choose_dtype(config.dtype, device)
-        return cls(checkpoint, config, outline, device, dtype)
+        return cls(where, config, outline, device, choose_dtype(config.dtype, device))
 
     def having(self, **changes: object) -> Self:
         """Return the claim with changes to its options."""

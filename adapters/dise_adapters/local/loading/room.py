@@ -42,11 +42,20 @@ def fitted(pairs: Sequence[tuple[Checkpoint, EngineConfig]]) -> list[EngineConfi
     return options
 
 
+def refuse_unloaded(model: str, num_weights: int, is_ours: bool, config: EngineConfig) -> None:
+    """Raise InputError, with what would fit, for a model that is not here yet and that the
+    free memory cannot hold, by about what it takes.
+    """
+    if config.device_map is None:
+        claim = Claim.expected(model, num_weights, is_ours, config).narrowed
+        _refuse_too_large([claim], free_of([claim]))
+
+
 def _tell_narrowed(claim: Claim, num_bytes: float, free: float, num_others: int) -> None:
     log.warning(
         "The checkpoint in %s is loaded as %s, as it is stored: float32 would need %.1f GiB%s, and "
         "%.1f GiB are free.",
-        claim.checkpoint.folder,
+        claim.where,
         claim.config.dtype,
         num_bytes / GIB,
         ", with the model beside it" if num_others else "",
@@ -86,7 +95,7 @@ def _ways(
 
 
 def _paths(claims: Sequence[Claim]) -> str:
-    return " and ".join(str(claim.checkpoint.weights.path) for claim in claims)
+    return " and ".join(str(claim.where) for claim in claims)
 
 
 def _type(claim: Claim) -> str:
