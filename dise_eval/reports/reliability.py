@@ -14,6 +14,7 @@ from dise_eval.calibration.guarantee import RankTrial
 from dise_eval.calibration.searching import Search
 from dise_eval.reports.forest import BASELINE, GUIDE, OURS, save
 from dise_eval.statistics.metrics import NUM_BINS, Scores, ece, equal_mass_bins, risk_coverage
+from dise_eval.statistics.resampling import binomial_interval
 
 
 class Bin(NamedTuple):
@@ -38,13 +39,10 @@ def bins(probabilities: Scores, labels: Labels, num_bins: int = NUM_BINS) -> lis
 
 
 def _bin(probabilities: Scores, labels: Labels) -> Bin:
-    from scipy.stats import beta
-
     share, trials = float(labels.is_right.mean()), labels.num_questions
     num_right, num_wrong = share * trials, (1 - share) * trials
-    low = float(beta.ppf(0.025, num_right, num_wrong + 1)) if num_right > 0 else 0.0
-    high = float(beta.ppf(0.975, num_right + 1, num_wrong)) if num_wrong > 0 else 1.0
-    return Bin(float(probabilities.mean()), share, low, high, len(labels))
+    interval = binomial_interval(num_right, num_wrong)
+    return Bin(float(probabilities.mean()), share, *interval, len(labels))
 
 
 def picture(probabilities: Scores, labels: Labels, search: Search | None, path: Path) -> None:

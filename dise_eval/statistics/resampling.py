@@ -119,3 +119,12 @@ def mean(values: Scores, is_difference: bool = False) -> Estimate:
     """Return the mean over questions, [Q], with its 95 % interval."""
     means = values[rows_of(len(values))].mean(axis=1)
     return Resampled(float(values.mean()), means, len(values), is_difference).estimate
+
+
+def binomial_interval(num_right: float, num_wrong: float) -> tuple[float, float]:
+    """Return Clopper and Pearson's 95 % interval of the share that is right."""
+    from scipy.stats import beta
+
+    low = float(beta.ppf(0.025, num_right, num_wrong + 1)) if num_right > 0 else 0.0
+    high = float(beta.ppf(0.975, num_right + 1, num_wrong)) if num_wrong > 0 else 1.0
+    return low, high
