@@ -10,8 +10,9 @@ def dise_commands() -> dict[str, str]:
     """Return the verbs of experiments."""
     return {
         "calibrate": "dise_eval.cli.calibrate:calibrate",
-        "eval": "dise_eval.cli.compare:app",
+        "eval": "dise_eval.cli.recipes:app",
         "analyze": "dise_eval.cli.analyze:app",
+        "recipes": "dise_eval.cli.recipes:recipes",
     }
 
 

@@ -16,6 +16,12 @@ NO_REPORT: Reasons = {"logprobs": "experiments look at scores, not at a report o
 
 SAMPLED: Reasons = {**NAMED_BY_SCORE, **NO_REPORT, "best_of": "all n answers are kept and compared"}
 
+FOLLOWED: Reasons = {
+    **NO_REPORT,
+    **dict.fromkeys(SCORED_BY, "answers are graded, not scored"),
+    **dict.fromkeys(("n", "best_of", "stop_at"), "one answer to a question is graded"),
+}
+
 PROBED: Reasons = {
     **NO_REPORT,
     **dict.fromkeys(SCORED_BY, "texts are probed, not scored"),

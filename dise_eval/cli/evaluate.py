@@ -7,9 +7,10 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
+from typer.core import TyperGroup
 
 from dise_app.cli import options
 from dise_app.cli.grouped import GroupedCommand
@@ -27,7 +28,18 @@ if TYPE_CHECKING:
     from dise_eval.experiments.scoring import Contenders
     from dise_eval.graders import Mode
 
+
+class ExperimentGroup(TyperGroup):
+    """The experiments by name; options that begin with --recipe are the verb recipe's."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        names = {word.partition("=")[0] for word in args}
+        is_recipe = "--recipe" in names and args[0].startswith("-")
+        return super().parse_args(ctx, ["recipe", *args] if is_recipe else args)
+
+
 app = typer.Typer(
+    cls=ExperimentGroup,
     no_args_is_help=True,
     help="Rerun the paper's experiments; each goes on where it stopped.",
     rich_markup_mode=None,

@@ -65,7 +65,7 @@ class DataRows:
 
 
 def load(
-    name: str,
+    name: str | Dataset,
     path: Path | None = None,
     limit: int | None = None,
     seed: int = 0,
@@ -74,7 +74,7 @@ def load(
     chat: bool | None = None,
     grader: str | None = None,
 ) -> ProblemSet:
-    """Return the questions of a data set, or of the file of that name: from the local
+    """Return the questions of a data set, by its name too, or of a file: from the local
     file `path`, else from the data set's own file or the hub, else drawn with `seed`.
 
     limit: the number of questions to keep, the first ones. revision: branch, tag or
@@ -82,11 +82,11 @@ def load(
     set's own. Raises InputError for an unknown name or a bad file, ModelError if the hub
     cannot be read.
     """
-    dataset = dataset_of(name, grader)
+    dataset = name if isinstance(name, Dataset) else dataset_of(name, grader)
     rows = _rows(dataset, path, limit, seed, revision)
     items = tuple(_problems(dataset, rows))[:limit]
     if not items:
-        raise InputError(f"data set {name!r} from {rows.source} holds no question", "data")
+        raise InputError(f"data set {dataset.name!r} from {rows.source} holds no question", "data")
     source = rows.source
     if shots is not None and shots.count:
         examples, origin = _examples(dataset, shots, revision)
@@ -213,8 +213,8 @@ def _hub_rows(hub: Hub, split: str, revision: str | None) -> DataRows:
         rows = datasets.load_dataset(hub.id, hub.config, split=split, revision=commit)
         return _placed(" ".join(filter(None, (hub.id, hub.config, split, commit))), list(rows))
     except Exception as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
         raise ModelError(
-            f"cannot read {hub.id} from the hub: {reason}.{GATED if hub.is_gated else ''} Or give "
-            "--data FILE"
+            f"cannot read {hub.id} from the hub: {reason}.{GATED if hub.is_gated else ''} "
+            f"Or get its split {split!r} as JSON lines, and give it with --data FILE."
         ) from error

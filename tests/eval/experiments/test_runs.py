@@ -234,7 +234,9 @@ def test_a_hub_that_cannot_be_read_says_what_to_do(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(HfApi, "dataset_info", refused)
     with pytest.raises(
-        ModelError, match=r"cannot read openai/gsm8k from the hub: no route. Or give --data FILE"
+        ModelError,
+        match=r"cannot read openai/gsm8k from the hub: no route\. Or get its split 'test' as "
+        "JSON lines, and give it with --data FILE",
     ):
         questions.load("gsm8k")
     with pytest.raises(ModelError, match="It is gated: accept its terms"):

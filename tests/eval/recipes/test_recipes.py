@@ -1,0 +1,336 @@
+"""Recipes: what ships, a stranger's file, refusals before a download, kills, time."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dise_adapters.local.loading import claims
+from dise_core import InputError, Plan, SamplingParams
+from dise_core.plugins.discovery import installed_catalog
+from dise_core.plugins.kinds import UNMASKING
+from dise_eval.graders import GRADERS, Mode
+from dise_eval.recipes import following
+from dise_eval.recipes.following import Clock
+from dise_eval.recipes.recipe import recipe_of, recipes_in, shipped
+from dise_eval.reports.paper import paper_figure
+from dise_eval.statistics.resampling import binomial_interval
+from tests.commands import Dise
+from tests.jsonlines import records_of
+
+GIB = 2**30
+PROBLEMS = ["83,18,75 -> 10", "44,19,35 -> 98", "58,84,48 -> 22", "12,30,5 -> 23"] * 4
+FIGURE = {"percent": 50, "questions": 16, "source": "a table"}
+MINE: dict[str, Any] = {
+    "model": "countdown",
+    "dataset": "./mine.jsonl",
+    "prompt": "{{question}}",
+    "grader": "countdown",
+    "answer": "<answer>(.*?)</answer>",
+    "sampling": {"max_tokens": 48, "block_length": 16, "tokens_per_step": 4},
+    "published": FIGURE,
+}
+
+
+def mine(folder: Path, **changes: Any) -> Path:
+    """A recipe of someone's own, beside its questions."""
+    numbers = [[int(number) for number in re.findall(r"\d+", text)] for text in PROBLEMS]
+    rows = [
+        {"prompt": "never asked", "question": text, "answer": [three, target]}
+        for text, (*three, target) in zip(PROBLEMS, numbers, strict=True)
+    ]
+    (folder / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "my.json").write_text(json.dumps({**MINE, **changes}))
+    return folder / "my.json"
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_each_recipe_has_its_figure_its_source_and_settings_that_hold(name: str) -> None:
+    recipe = shipped()[name]
+    assert 0 < recipe.published.percent < 100
+    assert re.match(r"https://|arXiv |docs/|settings: https://", recipe.published.source)
+    params = recipe.params({})
+    assert params.seed == 0
+    said = recipe.sampling.model_fields_set
+    assert {"max_tokens", "block_length", "temperature"} <= said
+    installed_catalog().required(UNMASKING, params)
+    dataset = recipe.dataset_for(recipe.grader)
+    row = json.loads(dataset.row_format)
+    problem = dataset.problem(row, 0)
+    assert "{{" not in problem.prompt
+    assert ("recipe-" in dataset.version) == (recipe.prompt is not None)
+    mode: Mode = "d1" if recipe.grader == "d1" else "robust"
+    version = dataset.grading(problem, mode).version
+    assert ("-d1-" in version) == (recipe.grader == "d1")
+
+
+def test_the_papers_twelve_cells_ship() -> None:
+    lengths, tasks = (128, 256, 512), ("countdown", "gsm8k", "math500", "svamp")
+    cells = [(task, length) for task in tasks for length in lengths]
+    for task, length in cells:
+        recipe = shipped()[f"paper-llada-8b-{task}-{length}"]
+        assert (recipe.dataset, recipe.params({}).max_tokens) == (task, length)
+        share = recipe.published.percent / 100
+        told = paper_figure("length", task, f"fixed, {length}")
+        assert share == pytest.approx(told, abs=1e-9)
+        count = recipe.published.questions
+        assert round(share * count) / count == pytest.approx(share, abs=5.1e-5)
+    assert sum(name.startswith("paper-") for name in shipped()) == len(cells)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"modle": "x"}, r"there is no setting 'modle'. Did you mean 'model'\?"),
+        ({"model": 7}, "model=7"),
+        ({"published": {"percent": 50, "questions": 4}}, "published.source"),
+        ({"published": FIGURE | {"source": ""}}, "published.source=''"),
+        ({"published": FIGURE | {"percent": 101}}, "published.percent=101"),
+        ({"answer": "(a"}, "answer='.a'"),
+        ({"sampling": {"max_tokens": 0}}, "my.json, my: sampling.max_tokens=0"),
+        ({"recipes": {"a": {}, "b": {}}}, "holds 2 recipes: keep one in it"),
+        ({"recipes": []}, "must hold a recipe"),
+        ({"recipes": {"a": 3}}, "my.json, a"),
+    ],
+)
+def test_a_file_that_is_no_recipe_is_refused_by_what_is_wrong(
+    changes: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=words):
+        recipe_of(str(mine(tmp_path, **changes)))
+
+
+def test_recipes_of_one_file_share_what_they_do_not_say(tmp_path: Path) -> None:
+    own = {"a": {}, "b": {"sampling": {"max_tokens": 9}, "published": {"percent": 3}}}
+    read = recipes_in(mine(tmp_path, recipes=own))
+    assert read["a"].sampling == SamplingParams(**MINE["sampling"])
+    assert read["b"].sampling == SamplingParams(**{**MINE["sampling"], "max_tokens": 9})
+    assert (read["b"].published.percent, read["b"].published.source) == (3, "a table")
+
+
+def test_the_list_has_figures_and_sources(dise: Dise) -> None:
+    listed = dise("recipes").out
+    for name, recipe in shipped().items():
+        figure = recipe.published
+        line = f"{name}: {figure.percent:g} % of {recipe.dataset} by {recipe.model}\n"
+        assert f"{line}    {figure.source}\n" in listed
+    rows = json.loads(dise("recipes", "--json").out)["recipes"]
+    assert rows["sdar-4b-gsm8k"]["published"]["percent"] == 89.9
+    assert "Did you mean 'llada-8b-gsm8k'" in dise("eval", "--recipe", "llada-8b-gsm").err
+
+
+def binomial_tail(num_right: int, num_all: int, share: float) -> float:
+    """P(at least so many of num_all are right), where each is with that probability."""
+    return sum(
+        math.comb(num_all, count) * share**count * (1 - share) ** (num_all - count)
+        for count in range(num_right, num_all + 1)
+    )
+
+
+@pytest.mark.parametrize("num_right", [0, 1, 7, 16])
+def test_the_interval_is_clopper_and_pearsons(num_right: int) -> None:
+    low, high = binomial_interval(num_right, 16 - num_right)
+    below = binomial_tail(num_right, 16, low)
+    above = binomial_tail(num_right + 1, 16, high)
+    assert low == 0 if num_right == 0 else below == pytest.approx(0.025)
+    assert high == 1 if num_right == 16 else above == pytest.approx(0.975)
+
+
+def test_a_strangers_recipe_runs_offline_beside_its_figure(
+    dise: Dise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    run = dise("eval", "--recipe", "./my.json")
+    assert run.code == 0, run.err
+    assert re.search(r"about 0:\d\d:\d\d in all, by \d+% of 16 questions", run.err)
+    results = json.loads(Path("runs/my/results.json").read_text())
+    records = records_of(Path("runs/my/journal.jsonl"))[1:]
+    num_right = sum(record["is_correct"] for record in records)
+    assert num_right >= 4, "the question was asked as the recipe says"
+    figures = results["figures"]["my"]
+    assert figures["accuracy"]["value"] == num_right / 16
+    low, high = binomial_interval(num_right, 16 - num_right)
+    assert figures["within"] == ("yes" if low <= 0.5 <= high else "no")
+    assert "figure, 50 % of 16 questions (a table), lies " in results["sentence"]
+    assert results["grader"] == "countdown-robust-1 of <answer>(.*?)</answer>"
+    assert results["prompts"].startswith("recipe-")
+
+
+def test_options_instead_of_the_recipes_are_told_and_make_figures_incomparable(
+    dise: Dise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine(tmp_path, rows="another file")
+    monkeypatch.chdir(tmp_path)
+    args = ("--limit", 8, "--model", "countdown-blocks", "--block-length", 8, "--seed", 3)
+    line = ("eval", "--output", "other", "--recipe", "my.json", "--tokens-per-step", 4)
+    run = dise(*line, *args, "--quantization", "int8")
+    assert run.code == 0, run.err
+    [sentence] = re.findall(r"is not comparable, as this run differs .*: (.*)\.", run.out)
+    changes = sentence.split("; ")
+    [source] = [text for text in changes if text.startswith("data mine.jsonl sha256 ")]
+    assert source.endswith(" instead of another file")
+    assert set(changes) == {
+        "model countdown-blocks instead of countdown",
+        "block_length 8 instead of 16",
+        "quantization int8 instead of as usual",
+        "questions 8 instead of 16",
+        source,
+    }
+    assert "| not comparable |" in run.out
+    resumed = dise(*line, *args)
+    assert (resumed.code, "deviations" in resumed.err) == (2, True)
+
+
+def test_the_grader_sees_the_part_that_matches_or_else_all(tmp_path: Path) -> None:
+    pattern = "(?i)the answer is (-?[0-9.]+)"
+    _, recipe = recipe_of(str(mine(tmp_path, grader="number", answer=pattern)))
+    dataset = recipe.dataset_for("number")
+    row = {"question": "?", "answer": 4}
+    grader = dataset.grading(dataset.problem(row, 0), "robust")
+    assert grader.grade("The answer is 4. It is not 5.").is_correct
+    assert grader.grade("It is 5, no, 4").is_correct
+    whole = GRADERS["number"](4, "robust")
+    assert not whole.grade("The answer is 4. It is not 5.").is_correct
+
+
+@pytest.fixture
+def attempts(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The hosts that were asked for, none of which answers."""
+    asked: list[object] = []
+
+    def refuse(host: object, *_: object, **__: object) -> list[object]:
+        asked.append(host)
+        raise OSError("no network in tests")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("name", "free", "advice"),
+    [
+        ("llada-8b-gsm8k", 12, "What fits: --quantization int8 needs "),
+        ("paper-llada-8b-math500-512", 3, "No other type of weights fits either."),
+        ("llada2-mini-gsm8k", 20, "No other type of weights fits either."),
+    ],
+)
+def test_a_model_that_cannot_fit_is_refused_before_anything_is_fetched(
+    name: str, free: int, advice: str, dise: Dise, attempts: list[object],
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(claims, "free_bytes", lambda device: free * GIB)
+    run = dise("eval", "--recipe", name, "--output", tmp_path / "run")
+    assert run.code == 2
+    assert run.err.count("\n") == 1
+    size = 31.3 if "mini" in name else 15.8
+    model = shipped()[name].model
+    assert f"The checkpoint in {model} needs {size} GiB of main memory" in run.err
+    assert f"{free}.0 GiB are free. {advice}" in run.err
+    assert not attempts
+    assert not (tmp_path / "run").exists()
+    monkeypatch.setattr(claims, "free_bytes", lambda device: 40 * GIB)
+    run = dise("eval", "--recipe", name, "--output", tmp_path / "run")
+    assert run.code == 1
+    assert attempts, "with more memory the hub is asked"
+    assert "get its split 'test' as JSON lines, and give it with --data FILE" in run.err
+
+
+def test_killed_and_started_again_a_run_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    mine(tmp_path)
+    line = [sys.executable, "-m", "dise", "eval", "--recipe=my.json", "--max-num-seqs=2"]
+    quiet: dict[str, Any] = {"cwd": tmp_path, "stdout": subprocess.DEVNULL}
+    quiet["stderr"] = subprocess.PIPE
+    whole = subprocess.run([*line, "--output", "whole"], **quiet, check=False)
+    assert whole.returncode == 0, whole.stderr
+    journal = tmp_path / "killed" / "journal.jsonl"
+    with subprocess.Popen([*line, "--output", "killed"], **quiet) as process:
+        while process.poll() is None and (
+            not journal.exists() or len(journal.read_bytes().splitlines()) < 5
+        ):
+            time.sleep(0.01)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL, "it was killed in the middle"
+    assert 5 <= len(journal.read_bytes().splitlines()) < 17
+    again = subprocess.run([*line, "--output", "killed"], **quiet, check=False)
+    assert again.returncode == 0, again.stderr
+    for name in ("results.json", "report.md"):
+        contents = [(tmp_path / run / name).read_bytes() for run in ("killed", "whole")]
+        assert contents[0] == contents[1]
+    written = [tmp_path / run / "journal.jsonl" for run in ("killed", "whole")]
+    assert sorted(written[0].read_bytes().splitlines()) == sorted(
+        written[1].read_bytes().splitlines()
+    )
+
+
+class Watch:
+    """Time in which each turn of a plan takes three seconds."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def run(self, clock: Clock, num_plans: int, num_turns: int) -> Iterator[object]:
+        for _ in range(num_plans):
+            plan = clock.timed(turns(num_turns))
+            next(plan)
+            try:
+                while True:
+                    self.now += 3
+                    plan.send([])
+                    yield None
+            except StopIteration as stop:
+                yield stop.value
+
+
+def turns(count: int) -> Plan[Any]:
+    for _ in range(count):
+        yield []
+    return {"turns": count}
+
+
+@pytest.mark.parametrize(
+    ("num_plans", "expected", "told"),
+    [
+        (4, 99, "about 0:02:07 in all, by 50% of 4 questions"),
+        (2, 10, "about 0:01:07 in all, by 50% of 2 questions"),
+        (600, 50, "about 5:00:07 in all, by 0% of 600 questions"),
+    ],
+)
+def test_the_time_is_told_once_by_half_of_the_run_or_a_minute(
+    num_plans: int, expected: int, told: str, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    watch = Watch()
+    monkeypatch.setattr(following, "time", watch)
+    clock = Clock(num_plans, expected, began=watch.now - 7)
+    results = [result for result in watch.run(clock, num_plans, 10) if result]
+    assert results == [{"turns": 10}] * num_plans
+    err = capsys.readouterr().err
+    assert err.count("dise: about") == 1
+    assert told in err
+
+
+def test_a_plans_error_passes_through_the_clock() -> None:
+    def failing() -> Plan[Any]:
+        try:
+            yield []
+        except KeyError:
+            yield ["after"]  # type: ignore[list-item]
+
+    plan = Clock(1, 1, 0.0).timed(failing())
+    next(plan)
+    assert plan.throw(KeyError()) == ["after"]
