@@ -34,7 +34,9 @@ class Runner:
         return SimpleNamespace(logits_output=output, can_run_graph=False)
 
 
-def request(kind: Any, prompt: Sequence[int], config: Any, max_tokens: int, ends: Any) -> Any:
+def request(
+    kind: Any, prompt: Sequence[int], max_tokens: int, config: Any, ends: Any, custom: Any
+) -> Any:
     """Return a request of SGLang's, with what its scheduler asks of one. kind: its mixin."""
 
     class Req(kind):  # type: ignore[misc]
@@ -43,7 +45,7 @@ def request(kind: Any, prompt: Sequence[int], config: Any, max_tokens: int, ends
             self.prefix_len, self.dllm_initialized, self.extend_end = 0, False, 0
             self.full_untruncated_fill_ids = array("q")
             self.customized_info = self.finished_len = self.finished_reason = None
-            self.sampling_params = SimpleNamespace(max_new_tokens=max_tokens, custom_params=None)
+            self.sampling_params = SimpleNamespace(max_new_tokens=max_tokens, custom_params=custom)
             self.time_stats = SimpleNamespace(set_completion_time=lambda: None)
             self.init_diffusion_llm(config)
 
@@ -112,6 +114,7 @@ class Served:
     def write(
         self, prompts: Sequence[Sequence[int]], max_tokens: Sequence[int], num_rows: int,
         fdfo: bool = False, aborted: Sequence[int] = (), is_plain: bool = False,
+        custom: Any = None,
     ) -> tuple[list[Any], dict[int, Any]]:  # fmt: skip
         """Return the requests, and what is told of each that finished. aborted: those that end
         after a round; is_plain: whether SGLang is alone.
@@ -129,7 +132,8 @@ class Served:
         self.scheduler.output_streamer = streamer = Streamer()
         ends = self.runner.predictor.info.special.eos_ids
         pairs = zip(prompts, max_tokens, strict=True)
-        reqs = [request(ReqDllmMixin, prompt, self.config, most, ends) for prompt, most in pairs]
+        facts = self.config, ends, custom
+        reqs = [request(ReqDllmMixin, prompt, most, *facts) for prompt, most in pairs]
         for number, req in enumerate(reqs):
             req.rid = number
         waiting = list(reqs)

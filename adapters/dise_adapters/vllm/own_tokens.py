@@ -1,4 +1,4 @@
-"""Reads of an auto-regressive model on vLLM, which tells of a text's own tokens alone."""
+"""Reads of a model on a server which tells of a text's own tokens alone."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
@@ -9,24 +9,28 @@ from dise_core import InputError, Read, Reader, Reading, TokenLogProbs
 from dise_core.plans.rows import distinct_rows
 
 OwnLogProbs = Sequence[float]
-"""The log-probability of each token of a text but the first, given those before it."""
+"""The log-probability of each token of a text; NaN where there is none."""
 
 
 class OwnTokensReader(Reader):
-    """Answers Reads of a text's own tokens, but for the first."""
+    """Answers Reads of a text's own tokens."""
 
     @abstractmethod
     def ask(self, texts: list[list[int]]) -> Iterable[OwnLogProbs]:
         """Yield the log-probabilities of each text."""
 
+    def check(self, read: Read) -> None:
+        """Raise InputError for a Read that is not about what a judge tells."""
+        _check(read)
+
     def read(self, reads: Sequence[Read]) -> list[Reading]:
         for read in reads:
-            _check(read)
+            self.check(read)
         rows = distinct_rows(reads)
         readings: dict[int, Reading] = {}
         texts = [row.token_ids.tolist() for row in rows]
         for row, values in zip(rows, self.ask(texts), strict=True):
-            logprobs = np.array([np.nan, *values], dtype=np.float32)
+            logprobs = np.array(values, dtype=np.float32)
             for index in row.reads:
                 positions = reads[index].positions
                 readings[index] = Reading(row.token_ids[positions], logprobs[positions])

@@ -1,5 +1,6 @@
 """A vLLM engine in this process, or in child processes for a model on several devices."""
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -87,7 +88,7 @@ class VllmJudgeReader(OwnTokensReader):
             outputs = self._engine.generate(prompts, self._params, use_tqdm=False)
         for token_ids, output in zip(texts, outputs, strict=True):
             pairs = zip(token_ids[1:], output.prompt_logprobs[1:], strict=True)
-            yield [entries[token_id].logprob for token_id, entries in pairs]
+            yield [math.nan, *(entries[token_id].logprob for token_id, entries in pairs)]
 
 
 @contextmanager

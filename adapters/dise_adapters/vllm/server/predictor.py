@@ -1,4 +1,4 @@
-"""vLLM servers as models, named by their address, such as http://127.0.0.1:8000.
+"""vLLM and SGLang servers as models, named by their address, such as http://127.0.0.1:8000.
 
 A server of LLaDA or Dream needs our plugin (docs/vllm.md); one of an auto-regressive
 model, for a judge, is a stock server. The tokenizer is loaded on this side, from the
@@ -17,7 +17,16 @@ from dise_adapters.checkpoint.hub import ModelFiles, model_folder
 from dise_adapters.families.causal import CAUSAL
 from dise_adapters.predictor import catalog_for, predictor_of
 from dise_adapters.vllm.families import predictor_for, refuse_unrunnable
-from dise_core import EngineConfig, InputError, MaskPredictor, ModelError, Read, Reader, Reading
+from dise_core import (
+    BlockCausal,
+    EngineConfig,
+    InputError,
+    MaskPredictor,
+    ModelError,
+    Read,
+    Reader,
+    Reading,
+)
 
 if TYPE_CHECKING:
     from dise_adapters.vllm.server.http import Connection
@@ -27,7 +36,7 @@ TOKENIZER_FILES = ["*.json", "*.jinja", "*.model", "*.txt"]
 
 
 class VllmServerPredictor(MaskPredictor):
-    """A model that a vLLM server runs."""
+    """A model that a vLLM server runs, or an SGLang server."""
 
     example = "http://127.0.0.1:8000"
     heeds = frozenset({"revision", "mask_token_id", "block_size"})  # others: the server's
@@ -83,6 +92,7 @@ class NamedServer(NamedTuple):
 
 def _family_predictor(server: NamedServer, config: EngineConfig) -> MaskPredictor:
     from dise_adapters.vllm.server.remote import ServerJudgeReader, ServerReader
+    from dise_adapters.vllm.server.sglang import SglangReader
 
     name, connection, served, folder = server
     files, catalog = ModelFiles.within(folder), catalog_for(config)
@@ -90,6 +100,14 @@ def _family_predictor(server: NamedServer, config: EngineConfig) -> MaskPredicto
     predictor = predictor_for(catalog, fields, str(folder)) or predictor_of(CAUSAL)
     names = (name, str(folder.absolute()))
     attention = predictor.family.attention_of(fields, names, config.block_size)
+    if served.owned_by == "sglang":
+        if not isinstance(attention, BlockCausal):
+            raise InputError(
+                f"{name} is an SGLang server of a model that does not attend in blocks, of "
+                "which it tells nothing: load the model itself.",
+                "model",
+            )
+        return predictor(files, name, config, SglangReader(connection))
     refuse_unrunnable(predictor.family, attention, name)
     settings = predictor.family.settings(fields, str(folder))
     reader: Reader = ServerJudgeReader(connection, served.id)

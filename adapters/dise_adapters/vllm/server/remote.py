@@ -1,6 +1,7 @@
 """Readers that ask a vLLM server."""
 
 import base64
+import math
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -32,7 +33,7 @@ class ServerReader(VectorReader):
 
     def ask(self, questions: list[TextQuestion]) -> list[Vector]:
         vectors: list[Vector] = []
-        for batch in _batches(questions, lambda text: text.num_numbers, MAX_NUMBERS):
+        for batch in batches(questions, lambda text: text.num_numbers, MAX_NUMBERS):
             rows = [
                 {"token_ids": text.token_ids, "reads": READS.dump_python(text.reads)}
                 for text in batch
@@ -62,16 +63,16 @@ class ServerJudgeReader(OwnTokensReader):
         self._connection, self._model = connection, model
 
     def ask(self, texts: list[list[int]]) -> Iterator[OwnLogProbs]:
-        for batch in _batches(texts, len, TOKENS_PER_REQUEST):
+        for batch in batches(texts, len, TOKENS_PER_REQUEST):
             body: Record = {"model": self._model, "prompt": batch}
             body |= {"max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
             size = BYTES_PER_TOKEN * sum(map(len, batch))
             answer = self._connection.ask("/v1/completions", Completions, body, size)
             for token_ids, choice in zip(batch, answer.in_order(len(batch)), strict=True):
-                yield choice.logprobs_of(token_ids)
+                yield [math.nan, *choice.logprobs_of(token_ids)]
 
 
-def _batches(texts: list[T], size: Callable[[T], int], max_size: int) -> Iterator[list[T]]:
+def batches(texts: list[T], size: Callable[[T], int], max_size: int) -> Iterator[list[T]]:
     """Yield the texts in lists that fit one request."""
     start = total = 0
     for number, text in enumerate(texts):

@@ -1,10 +1,10 @@
-"""What a vLLM server may answer: finite numbers, whole ids, log-probabilities up to 0.
+"""What a vLLM or SGLang server may answer: finite numbers, whole ids, log-probabilities up to 0.
 The rest is not read.
 """
 
 from typing import Annotated
 
-from pydantic import AliasPath, BaseModel, ConfigDict, FailFast, Field
+from pydantic import AliasPath, BaseModel, ConfigDict, FailFast, Field, RootModel
 
 from dise_adapters.vllm.wire import MAX_LOGPROB
 from dise_core import ModelOutputError
@@ -18,9 +18,10 @@ class _Answer(BaseModel):
 
 
 class Served(_Answer):
-    """One model that a server has; root: its folder or hub id."""
+    """One model that a server has; root: its folder or hub id; owned_by: the server's kind."""
 
     id: ModelId
+    owned_by: str = ""
     root: ModelId | None = None
     max_model_len: int | None = Field(default=None, ge=1)
 
@@ -77,3 +78,21 @@ class Completions(_Answer):
                 f"the server did not answer each of the {num_prompts} prompts once"
             )
         return choices
+
+
+class _Told(_Answer):
+    prompt: Annotated[list[LogProb], FailFast()]
+
+
+class _MetaInfo(_Answer):
+    dise: _Told | None = None
+
+
+class ReadPrompt(_Answer):
+    """What SGLang tells of a text that it read as a prompt."""
+
+    meta_info: _MetaInfo
+
+
+class ReadPrompts(RootModel[list[ReadPrompt]]):
+    """SGLang's POST /generate, for several prompts."""
