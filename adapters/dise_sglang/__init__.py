@@ -1,8 +1,3 @@
-"""Scores of what SGLang's diffusion models write, from the forwards that SGLang runs anyway.
-
-SGLang opens `register` in each of its processes. Nothing else imports SGLang or torch.
+"""Scores of what SGLang's diffusion models write, from the forwards that it runs anyway.
+SGLang opens `plugin.register` in each of its processes; nothing else imports it, or torch.
 """
-
-from dise_sglang.plugin import register
-
-__all__ = ["register"]

@@ -30,6 +30,6 @@ def tell(response: Any, _serving: Any, _request: Any, ret: Any, _created: Any) -
 
 @cache
 def _telling(kind: Any) -> type[BaseModel]:
-    """Return the kind of answer with the member; a subclass, as callers look at its fields."""
+    """Return the kind of answer with the member; a subclass, for callers that read it."""
     told: Any = (list[dict[str, Any] | None], ...)
     return create_model(kind.__name__, __base__=kind, dise=told)

@@ -38,12 +38,12 @@ POLICIES = {
          "max_post_steps": ("max_post_edit_steps", 16)},
     ),
 }  # fmt: skip
-"""Our policies that write as SGLang's algorithms do; of each setting, SGLang's name and default."""
+"""Our policies that write as SGLang's algorithms; of each setting, its name and default there."""
 
 
 def confidences_of(model: str, algorithm: str, settings: Mapping[str, Any]) -> Any:
-    """Return what scores answers of a model that are written so; None for one that we cannot
-    open. Raises DiseError for a calibration file that is not of this model.
+    """Return what scores answers of a model that are written so; None for one that we
+    cannot open. Raises DiseError for a calibration file that is not of this model.
     """
     path = os.environ.get(CALIBRATION)
     try:
@@ -82,8 +82,8 @@ class Confidences:
     def tell(
         self, prompt: list[int], ids: list[int], columns: Sequence[Any], max_tokens: int
     ) -> Record:
-        """Return what is told of an answer. columns: its steps, from 1, and log-probabilities
-        when written and when read, each [R] with None for unknown ones.
+        """Return what is told of an answer. columns: its steps, from 1, and
+        log-probabilities when written and when read, each [R], None where unknown.
         """
         try:
             return self._told(prompt, ids, columns, max_tokens)

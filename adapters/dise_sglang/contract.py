@@ -38,8 +38,8 @@ USES = {
 
 
 def moved(folder: Path) -> list[str]:
-    """Return a sentence on each function that the SGLang in a folder has not where, or as, we
-    use it. Reads the files and imports nothing.
+    """Return a sentence on each function that the SGLang in a folder has not where, or
+    as, we use it. Reads the files and imports nothing.
     """
     faults = []
     for name, wanted in USES.items():

@@ -10,8 +10,8 @@ from dise_sglang.contract import CHAT, MANAGER, MIXIN, TEXT, moved
 def register() -> None:
     """Register the hooks with SGLang: its entry point in the group sglang.srt.plugins.
 
-    Raises PluginError, which SGLang logs before it goes on without us, for an SGLang whose
-    places that we hook have moved.
+    Raises PluginError, which SGLang logs before it goes on without us, where what we hook
+    has moved.
     """
     spec = find_spec("sglang")
     folders = [] if spec is None else spec.submodule_search_locations or []

@@ -33,9 +33,9 @@ class Block:
     """A block under way. state: the algorithm's own. written: float32 [L], the
     log-probability in nats that each token had in the forward that wrote it last; NaN for
     one that is given, and for a mask. steps: int64 [L], the number of that forward among
-    those that changed the block, from 1; 0 for none. count, edits: int64 [], such forwards,
-    and written tokens that a later one replaced or removed. dise: float32 [L], the
-    log-probability of each token in the forward that saw the finished block.
+    those that changed the block, from 1; 0 for none. count, edits: int64 [], such
+    forwards, and written tokens that a later one replaced or removed. dise: float32 [L],
+    the log-probability of each token in the forward that saw the finished block.
     """
 
     state: Any
@@ -67,7 +67,7 @@ def note(
     blocks: list[Block], logprobs: Tensor, ids: tuple[Tensor, Tensor], origin: Tensor, mask_id: int
 ) -> None:
     """Note what a step made of blocks. logprobs: [B, L, V]; ids: int64 [B, L] before and
-    after it; origin: int64 [B, L], where each token stood before, -1 for an inserted mask.
+    after it; origin: int64 [B, L], where each token stood before, -1 for a new mask.
     """
     before, after = ids
     is_kept, source = origin >= 0, origin.clamp(min=0)
@@ -96,8 +96,8 @@ def own_logprobs(logits: Tensor, ids: Tensor) -> Tensor:
 
 @cache
 def recorded(algorithm: Any, _: str = "") -> Any:
-    """Return the algorithm with a record of its blocks: the same tokens, and no forward more.
-    One that is not RECORDED is itself, and so is one with a loop of its own.
+    """Return the algorithm with a record of its blocks: the same tokens, and no forward
+    more. One that is not RECORDED is itself, and so is one with a loop of its own.
     """
     from sglang.srt.dllm.algorithm.base import DllmAlgorithm
 
@@ -114,14 +114,14 @@ def recorded(algorithm: Any, _: str = "") -> Any:
 
 
 class Recording(Base):  # type: ignore[misc]
-    """What stands before an algorithm: it keeps a Block of each row beside the algorithm's
-    own state, where both are dropped with a request that is aborted.
+    """What stands before an algorithm: it keeps a Block of each row around the
+    algorithm's own state, which are dropped together where a request is aborted.
     """
 
     stepped: list[Block]
 
     def init_step_state(self, forward_batch: Any) -> list[Block]:
-        states, device = super().init_step_state(forward_batch), forward_batch.input_ids.device
+        states, device = (super().init_step_state(forward_batch), forward_batch.input_ids.device)
         return [Block.begun(state, self.block_size, device) for state in states]
 
     def prepare_inputs(self, model_runner: Any, forward_batch: Any, states: list[Block]) -> None:

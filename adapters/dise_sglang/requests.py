@@ -1,5 +1,5 @@
-"""What SGLang's scheduler is told to keep of a request: all of it on the request itself, so that
-it goes with one that is aborted.
+"""What SGLang's scheduler keeps of a request: all of it on the request itself, with which
+it goes where that is aborted.
 """
 
 from typing import Any

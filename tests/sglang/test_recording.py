@@ -34,7 +34,7 @@ class Model:
             _never_write_masks(folder / published.called, published.mask_id)
         self.llm, random = LLM(self.name), np.random.default_rng(0)
         self.runner = Runner(self.llm.predictor, {})
-        length, lengths = self.llm.predictor.info.block_length or 0, random.integers(1, 20, NUM)
+        length, lengths = (self.llm.predictor.info.block_length or 0, random.integers(1, 20, NUM))
         self.prompts = [random.integers(8, 25, size).tolist() for size in lengths]
         if published is None:
             texts = [f"{a},{b},{c} -> {a + b - c}" for a, b, c in random.integers(2, 60, (NUM, 3))]

@@ -11,9 +11,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+
+from dise_sglang import plugin
 
 WHEELS = Path(__file__).parents[2] / "build" / "sglang"
 """Where `make sglang` puts SGLang, a folder a version."""
@@ -100,11 +102,19 @@ def _class_of(source: str, name: str, wanted: Sequence[str]) -> Any:
     return scope[name]
 
 
+class Struct:
+    """What stands for msgspec's where that is not installed."""
+
+    def __init_subclass__(cls, **_: object) -> None:
+        pass
+
+
 @contextmanager
 def sglang(version: str) -> Iterator[None]:
     """Let `import sglang` mean that wheel."""
     finder = Finder(WHEELS / version)
     sys.meta_path.insert(0, finder)
+    sys.modules.setdefault("msgspec", cast(ModuleType, SimpleNamespace(Struct=Struct)))
     try:
         yield
     finally:
@@ -117,6 +127,6 @@ def sglang(version: str) -> Iterator[None]:
 def version(request: pytest.FixtureRequest) -> Iterator[str]:
     """Each version of SGLang that is here, with our hooks."""
     with sglang(request.param):
-        importlib.import_module("dise_sglang").register()
+        plugin.register()
         importlib.import_module("sglang.srt.plugins.hook_registry").HookRegistry.apply_hooks()
         yield request.param
