@@ -53,6 +53,7 @@ PAGES = [
 
 HUB = "needs a model of 16 GB, or a data set, from the hub"
 VLLM = "needs vLLM; tests/vllm run it there"
+SGLANG = "needs SGLang; tests/sglang/test_given_texts.py has a server for it"
 SERVER = "needs a server; tests/app/test_serve.py starts one for it"
 PLUGIN = "needs the plugin installed; tests/app/test_third_party.py does it"
 CLUSTER = "needs a corpus, or Ray; tests/cluster runs such lines"
@@ -92,6 +93,7 @@ LINES_ELSEWHERE = {
     ("corpus.md", "dise check"): CLUSTER,
     ("vllm.md", "--engine vllm"): VLLM,
     ("vllm.md", "gpu7:8000"): VLLM,
+    ("sglang.md", "gpu7:30000"): SGLANG,
     ("plugins.md", "mean-entropy"): PLUGIN,
     ("plugins.md", "--length halving"): PLUGIN,
     ("masked_lm/README.md", "google-bert/bert-base-uncased"): HUB,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dise_adapters.embedded import CountdownBlocksPredictor
+from dise_adapters.embedded import CountdownBlocksPredictor, CountdownPredictor
 from dise_core import LLM, InputError, ModelError, SamplingParams
 from tests import servers
 from tests.commands import Dise
@@ -82,6 +82,9 @@ def test_what_sglang_does_not_tell_is_refused_by_a_sentence(server: Server) -> N
     llm = LLM(address(server))
     with pytest.raises(InputError, match="tells of a finished text's own tokens alone"):
         llm.generate("8,3,5 -> 10", SamplingParams(max_tokens=8))
+    server.folder = str(CountdownPredictor.folder())
+    with pytest.raises(InputError, match="does not attend in blocks, of which it tells nothing"):
+        LLM(address(server))
     server.has_plugin = False
     with pytest.raises(ModelError, match="install dise where it runs"):
         llm.score("8,3,5 -> 10", "5+8-3=10")
