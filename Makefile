@@ -150,7 +150,7 @@ sglang: $(VENV)/.installed-dev $(addprefix build/sglang/,$(SGLANG))
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/sglang
 
 build/sglang/%:
-	$(BIN)/pip install --quiet --no-compile --no-deps --target $@ sglang==$*
+	$(BIN)/pip install --quiet --no-compile --no-deps --only-binary :all: --target $@ sglang==$*
 
 # The clients of others: openai, instructor, LangChain, LangGraph, LiteLLM and DSPy, each with its own default fields.
 clients: $(CLIENTS_VENV)/.installed

@@ -660,7 +660,7 @@ def test_the_wheel_holds_its_packages_and_the_models(tmp_path: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
     engine = {"dise", "dise_core", "dise_strategies", "dise_adapters", "dise_app"}
-    assert tops == engine | {"dise_eval", "dise_decide", "dise_cluster"}
+    assert tops == engine | {"dise_sglang", "dise_eval", "dise_decide", "dise_cluster"}
     for model in ("countdown", "countdown_blocks", "word_problems"):
         folder = f"dise_adapters/embedded/{model}/"
         files = "config.json model.safetensors tokenizer.json tokenizer_config.json"

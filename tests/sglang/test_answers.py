@@ -197,3 +197,34 @@ def test_openai_answers_have_a_dise_member_and_stay_of_their_class(version: str)
     assert isinstance(answer, CompletionResponse)
     assert answer.model_dump() == {**plain.model_dump(), "dise": [told]}
     assert build(plain, [{"meta_info": {}}], 0) is plain
+
+
+def test_a_stream_tells_each_token_once_and_the_score_at_its_end(version: str) -> None:
+    from sglang.srt.managers.tokenizer_manager import TokenizerManager
+
+    from dise_sglang.requests import ANSWER
+
+    state = SimpleNamespace(customized_info_accumulated={}, customized_info_reported_keys=set())
+    told, metas = {"num_edits": 0}, []
+    for steps, ends, reason in (([1, 2], [None, None], None), ([1], [told], {"type": "stop"})):
+        info = {"step_maps": [[], steps], ANSWER: [[], ends]}
+        metas.append({})
+        TokenizerManager().update_request_meta_info(metas[-1], state, info, 1, reason)
+    assert "dise" not in metas[0]
+    assert metas[1] == {"step_maps": [1, 2, 1], "dise": told}
+    assert state.customized_info_accumulated.keys() == {"step_maps"}
+
+
+def test_an_algorithm_with_a_loop_of_its_own_is_left_as_it_is(
+    version: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    from sglang.srt.dllm.algorithm.base import DllmAlgorithm
+
+    from dise_sglang.recording import recorded
+
+    alone = type("EBSampling", (DllmAlgorithm,), {"run": lambda self, *_: None})
+    stepping = type("EBSampling", (DllmAlgorithm,), {"step": lambda self, *_: []})
+    assert recorded(alone) is alone
+    assert "EBSampling has a loop of its own" in caplog.text
+    assert recorded(stepping).__mro__[2] is stepping
+    assert recorded(renoise := type("Gemma4Renoise", (DllmAlgorithm,), {})) is renoise

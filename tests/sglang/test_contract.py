@@ -10,7 +10,7 @@ import pytest
 
 from dise_core import PluginError
 from dise_sglang import contract, plugin
-from tests.sglang.wheel import VERSIONS, WHEELS, Elsewhere, sglang
+from tests.sglang.wheel import NONE, VERSIONS, WHEELS, Elsewhere, sglang
 
 FILES = [
     "dllm/algorithm/__init__", "dllm/algorithm/base", "dllm/algorithm/low_confidence",
@@ -19,7 +19,7 @@ FILES = [
     "entrypoints/openai/serving_chat", "entrypoints/openai/serving_completions",
 ]  # fmt: skip
 
-pytestmark = pytest.mark.skipif(not VERSIONS, reason="make sglang fetches SGLang's wheels")
+pytestmark = pytest.mark.skipif(not VERSIONS, reason=NONE)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -20,6 +20,7 @@ from dise_sglang import plugin
 WHEELS = Path(__file__).parents[2] / "build" / "sglang"
 """Where `make sglang` puts SGLang, a folder a version."""
 
+NONE = "make sglang fetches SGLang's wheels"
 VERSIONS = sorted(folder.name for folder in WHEELS.glob("[0-9]*"))
 
 REAL = {
@@ -123,7 +124,7 @@ def sglang(version: str) -> Iterator[None]:
             del sys.modules[name]
 
 
-@pytest.fixture(params=VERSIONS or [pytest.param("", marks=pytest.mark.skip("make sglang"))])
+@pytest.fixture(params=VERSIONS or [pytest.param("", marks=pytest.mark.skip(NONE))])
 def version(request: pytest.FixtureRequest) -> Iterator[str]:
     """Each version of SGLang that is here, with our hooks."""
     with sglang(request.param):
