@@ -121,7 +121,8 @@ class Recording(Base):  # type: ignore[misc]
     stepped: list[Block]
 
     def init_step_state(self, forward_batch: Any) -> list[Block]:
-        states, device = (super().init_step_state(forward_batch), forward_batch.input_ids.device)
+        states = super().init_step_state(forward_batch)
+        device = forward_batch.input_ids.device
         return [Block.begun(state, self.block_size, device) for state in states]
 
     def prepare_inputs(self, model_runner: Any, forward_batch: Any, states: list[Block]) -> None:

@@ -228,3 +228,24 @@ def test_an_algorithm_with_a_loop_of_its_own_is_left_as_it_is(
     assert "EBSampling has a loop of its own" in caplog.text
     assert recorded(stepping).__mro__[2] is stepping
     assert recorded(renoise := type("Gemma4Renoise", (DllmAlgorithm,), {})) is renoise
+
+
+@pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter")
+@pytest.mark.parametrize("is_vectorized", [False, True])
+def test_what_is_told_is_the_models_before_a_penalty(version: str, is_vectorized: bool) -> None:
+    from sglang.srt.dllm.algorithm import get_algorithm
+
+    from dise_sglang.recording import BLOCKS
+
+    settings = {"threshold": 0.0, "penalty_lambda": 1.0, "vectorized_decoding": is_vectorized}
+    config = SimpleNamespace(
+        algorithm="JointThreshold", algorithm_config=settings, block_size=4, mask_id=9,
+        first_done_first_out_mode=False,
+    )  # fmt: skip
+    ids = torch.tensor([8, 9, 9, 9])
+    batch = SimpleNamespace(batch_size=1, input_ids=ids, dllm_prompt_mask=None)
+    output, *_ = get_algorithm(config).run(Scripted([[8, 1, 2, 3]] * 3), batch)
+    [told] = output.customized_info[BLOCKS]
+    for key, number in (("written", 0), ("dise_logprobs", 1)):
+        expected = [logprob(number, place) for place in (1, 2, 3)]
+        assert told[key][1:] == pytest.approx(expected, abs=1e-6)
