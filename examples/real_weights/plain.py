@@ -63,7 +63,9 @@ class PlainModel:
     def guess(self, text: Ids, first: int, stop: int, seen: int) -> tuple[Ids, Tensor]:
         """Return the masks in [first, stop) and their logits, from the first `seen` tokens."""
         positions = [place for place in range(first, stop) if text[place] == self.mask]
-        return positions, self.logits(text[:seen], positions)
+        logits = self.logits(text[:seen], positions).clone()
+        logits[:, self.mask] = -torch.inf  # the originals may write a mask again
+        return positions, logits
 
 
 def llada(plain: PlainModel, text: Ids, start: int, length: int) -> Iterator[Step]:

@@ -101,20 +101,23 @@ def evaluated(args: argparse.Namespace, model: str, folder: Path) -> tuple[int, 
         if code == MORE and before == journal.stat().st_size:
             return FAILED, f"No question was answered within {args.minutes} minutes: give more."
         if code == DONE:
-            keep(folder, figure, read(output / "results.json"))
+            wanted = embedded if args.embedded else datasets[0]
+            keep(folder, figure, read(output / "results.json"), wanted)
         if code == DONE or "from the hub" not in said:
             break
     return code, said
 
 
-def keep(folder: Path, figure: str, results: Fields) -> None:
-    """Write the figures of a section, of the paper's scores where it is the paper's table."""
+def keep(folder: Path, figure: str, results: Fields, wanted: str) -> None:
+    """Write a section's figures, and of what data: `wanted`, or another that could be read."""
     labels = SCORES[:4] if folder.name in ("roc-auc", "best-of-n") else list(results["figures"])
     found = {label: results["figures"][label] for label in labels}
     rows = {
         label: {"the_paper": row.get("the_paper"), **row[figure]} for label, row in found.items()
     }
     summary = f"{results['dataset']} ({results['source']}), {results['num_questions']} questions: "
+    if results["dataset"] != wanted:
+        summary = f"for want of {wanted}: {summary}"
     summary += "; ".join(f"{label} {told(row)}" for label, row in rows.items())
     (folder / "result.json").write_text(json.dumps({"summary": summary, "rows": rows}))
 
@@ -136,12 +139,9 @@ def go_on(args: argparse.Namespace, model: str, folder: Path) -> int:
     if folder.name in FIGURES:
         code, said = evaluated(args, model, folder)
     else:
-        options = {"model": model, "folder": str(folder), "minutes": args.minutes}
-        options |= {
-            "is_embedded": args.embedded,
-            "dtype": args.dtype,
-            "block_size": args.block_size,
-        }
+        shared = ("minutes", "embedded", "dtype", "block_size")
+        options = {name: getattr(args, name) for name in shared}
+        options |= {"model": model, "folder": str(folder)}
         probes = [sys.executable, Path(__file__).with_name("probes.py"), folder.name]
         code, said = ended([*probes, json.dumps(options)], 2 * args.minutes + 1, folder / "log")
     code = code if code in (DONE, MORE) else FAILED
