@@ -76,10 +76,11 @@ def options_of(args: argparse.Namespace, verb: str, output: Path) -> list[object
         shared = {"max_tokens": 32 if args.embedded else 128}
         (output / "ways.json").write_text(json.dumps({"shared": shared, "ways": ways}))
         return [output / "ways.json"]
-    plain = "--max-tokens 128"
-    drawn = "--max-tokens 48 --tokens-per-step 8 --temperature 1.5" if args.embedded else plain
-    scores = [f"--score={score}" for score in SCORES]
-    return [*drawn.split(), *scores] if verb == "uncertainty" else []
+    if verb != "uncertainty":
+        return []
+    embedded = "--max-tokens 48 --tokens-per-step 8 --temperature 1.5"
+    drawn = embedded if args.embedded else "--max-tokens 128"
+    return [*drawn.split(), *(f"--score={score}" for score in SCORES)]
 
 
 def evaluated(args: argparse.Namespace, model: str, folder: Path) -> tuple[int, str]:
@@ -92,6 +93,8 @@ def evaluated(args: argparse.Namespace, model: str, folder: Path) -> tuple[int, 
         output.mkdir(parents=True, exist_ok=True)
         words = [sys.executable, "-m", "dise", "eval", verb, *options_of(args, verb, output)]
         words += ["--model", model, "--dataset", dataset, "--limit", args.limit, *args.load]
+        # Of few questions at once more are answered, and kept, when the time is over.
+        words += ["--max-num-seqs", 64 if args.embedded else 12]
         if args.data and (file := args.data / f"{dataset}.jsonl").exists():
             words += ["--data", file]
         journal = output / "journal.jsonl"
@@ -111,10 +114,9 @@ def evaluated(args: argparse.Namespace, model: str, folder: Path) -> tuple[int, 
 def keep(folder: Path, figure: str, results: Fields, wanted: str) -> None:
     """Write a section's figures, and of what data: `wanted`, or another that could be read."""
     labels = SCORES[:4] if folder.name in ("roc-auc", "best-of-n") else list(results["figures"])
-    found = {label: results["figures"][label] for label in labels}
-    rows = {
-        label: {"the_paper": row.get("the_paper"), **row[figure]} for label, row in found.items()
-    }
+    rows = {label: dict(results["figures"][label][figure]) for label in labels}
+    for label, row in rows.items():
+        row["the_paper"] = results["figures"][label].get("the_paper")
     summary = f"{results['dataset']} ({results['source']}), {results['num_questions']} questions: "
     if results["dataset"] != wanted:
         summary = f"for want of {wanted}: {summary}"
@@ -162,15 +164,10 @@ def report(args: argparse.Namespace) -> None:
     """Write report.md: what every section of every model found, to read and as JSON."""
     cpus = Path("/proc/cpuinfo")
     processor = re.search(r"model name\s*: (.+)", cpus.read_text() if cpus.exists() else "")
-    packages = ("dise", "torch", "transformers", "tokenizers", "numpy")
-    facts: Fields = {
-        "python": platform.python_version(),
-        **{name: version(name) for name in packages},
-    }
-    facts |= {
-        "processor": processor[1] if processor else platform.machine(),
-        "cores": os.cpu_count(),
-    }
+    facts: Fields = {"processor": processor[1] if processor else platform.machine()}
+    facts |= {"cores": os.cpu_count(), "python": platform.python_version()}
+    for name in ("dise", "torch", "transformers", "tokenizers", "numpy"):
+        facts[name] = version(name)
     lines = ["# Real weights", "", *(f"- {name}: {value}" for name, value in facts.items())]
     models: dict[str, Fields] = {}
     for folder in sorted(filter(Path.is_dir, args.out.iterdir())):
@@ -190,15 +187,19 @@ def main() -> int:
     """Go through the sections; return FAILED or MORE if any ended so."""
     parser = argparse.ArgumentParser(prog="run.sh", description=__doc__)
     parser.add_argument("models", nargs="*", help="folders or hub ids")
-    parser.add_argument("--embedded", action="store_true", help="the embedded models' questions")
+    parser.add_argument("--embedded", action="store_true", help="ask what embedded models know")
     parser.add_argument("--section", choices=ABOUT, help="this one alone, once")
     parser.add_argument("--list", action="store_true", help="name the sections")
-    parser.add_argument("--out", type=Path, default=Path("real-weights"))
-    parser.add_argument("--minutes", type=float, default=9.0, help="of a section at a time")
-    parser.add_argument("--limit", type=int, help="questions of a table's row: 32")
-    parser.add_argument("--data", type=Path, help="folder of gsm8k.jsonl, arc-challenge.jsonl")
-    parser.add_argument("--dtype", default="auto")
+    for name, kind in {
+        "out": Path,
+        "minutes": float,
+        "limit": int,
+        "data": Path,
+        "dtype": str,
+    }.items():
+        parser.add_argument(f"--{name}", type=kind)
     parser.add_argument("--block-size", type=int)
+    parser.set_defaults(out=Path("real-weights"), minutes=9.0, dtype="auto")
     args = parser.parse_args()
     if args.list:
         print("\n".join(f"{name}: {about}" for name, about in ABOUT.items()))
@@ -210,6 +211,8 @@ def main() -> int:
     if args.embedded and not args.models and spec and spec.origin:
         embedded = Path(spec.origin).with_name("embedded")
         args.models = [str(embedded / name) for name in ("countdown", "countdown_blocks")]
+    if not args.models:
+        parser.error("Give a model's folder or hub id, or --embedded for those that come along.")
     for model in args.models:
         for name in [args.section] if args.section else ABOUT:
             folder, code = args.out / Path(model).resolve().name / name, MORE
