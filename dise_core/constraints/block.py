@@ -1,12 +1,14 @@
 """A block under a constraint: the likeliest valid text of each step, or a drawn one."""
 
 from dataclasses import dataclass, replace
+from itertools import compress
 
 import numpy as np
 
 from dise_core.arrays import Ids, Mask
 from dise_core.constraints.constrained import NUM_CANDIDATES, OPEN, Constrained
-from dise_core.constraints.programme import Weighted, best, drawn
+from dise_core.constraints.programme import Choices, best, drawn
+from dise_core.constraints.ways import ANY
 from dise_core.noise import Noise
 from dise_core.plans.reading import Reading
 from dise_core.plans.readouts import TopLogProbs
@@ -42,37 +44,25 @@ class ValidBlock:
 
     def allowed(self) -> TokenSets:
         """Return the tokens at each mask, [M], of valid texts with what is written."""
-        tokens, is_masked = self.constraint.tokens, self._is_masked
-        ways, num_tokens = tokens.ways, len(self.ids)
-        assert ways is not None, "the ways on are known where scores are told by them"
-        maps = tokens.maps(self.ids)
-        before, behind = np.zeros((2, num_tokens + 1, tokens.num_states), np.bool_)
-        before[0, self.state], behind[num_tokens] = True, self.final
-        for index in range(num_tokens):
-            if is_masked[index]:
-                before[index + 1] = ways.after(before[index])
-            else:
-                before[index + 1, maps[index, before[index]]] = True
-        for index in reversed(range(num_tokens)):
-            ahead = behind[index + 1]
-            behind[index] = ways.before(ahead) if is_masked[index] else ahead[maps[index]]
-        masks = np.flatnonzero(is_masked)
-        return ways.between(before[masks], behind[masks + 1])
+        is_masked, levels = self._is_masked, self.constraint.tokens.levels
+        ids = np.where(is_masked, ANY, self.ids).tolist()
+        before, behind = [levels.of_state(self.state)], [levels.number(self.final)]
+        for token in ids[:-1]:
+            before.append(levels.moved(before[-1], token))
+        for token in ids[:0:-1]:
+            behind.append(levels.moved(behind[-1], token, is_back=True))
+        behind.reverse()
+        return levels.between(compress(before, is_masked), compress(behind, is_masked))
 
     def chosen(self, reading: Reading, noise: Noise) -> Reading:
         """Return the candidates, [M], of the likeliest valid text, or of a drawn one."""
         constraint, is_masked = self.constraint, self._is_masked
-        masked = iter(zip(reading.token_ids, constraint.weights(reading), strict=True))
-        rows: list[Weighted] = [
-            next(masked) if is_mask else (self.ids[index : index + 1], np.zeros(1))
-            for index, is_mask in enumerate(is_masked)
-        ]
-        text = constraint.tokens, self.state, rows, self.final
+        choices = Choices(self.ids, is_masked, reading.token_ids, constraint.weights(reading))
+        text = constraint.tokens, self.state, choices, self.final
         if constraint.params.is_drawn:
-            uniforms = noise.uniforms(self.start + np.arange(len(self.ids)))
-            columns = drawn(*text, uniforms)[is_masked]
+            columns = drawn(*text, noise.uniforms(self.start + np.flatnonzero(is_masked)))
         else:
-            columns = best(*text)[is_masked]
+            columns = best(*text)
         places = np.arange(len(columns)), columns
         self.witness[is_masked] = reading.token_ids[places]
         return replace(

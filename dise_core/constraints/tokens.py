@@ -1,6 +1,7 @@
 """Automata over the tokens of a model."""
 
 import threading
+import weakref
 from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
@@ -9,7 +10,7 @@ from dise_core.arrays import Ids, Mask
 from dise_core.constraints.automaton import Automaton, States, distances
 from dise_core.constraints.building import Stop
 from dise_core.constraints.vocabulary import completion_tokens, vocabulary_of
-from dise_core.constraints.ways import Ways, ways_of
+from dise_core.constraints.ways import Levels, Ways, ways_of
 from dise_core.errors import InputError
 from dise_core.models.tokenizer import Tokenizer
 from dise_core.sequence import SpecialTokens
@@ -20,6 +21,9 @@ MAX_WORK = 300_000_000
 
 MAX_KEPT, MAX_WIDTH = 4_000_000, 4096
 """Entries of all kept maps of tokens, and states of the largest automata with maps."""
+
+MAX_LEVELS = 2**23
+"""Bytes of levels that are kept from one question to the next."""
 
 
 class TokenAutomaton:
@@ -52,12 +56,13 @@ class TokenAutomaton:
         self.accepting = np.append(automaton.accepting, automaton.accepting[more])
         self.accepting[self.end] = True
         self._ways: Ways | None = None
+        self._levels: Levels | None = None
         self.knows_ways = False
         self._lock = threading.Lock()
-        self._rows: dict[int, int] = {}
         self._alone: dict[int, Ids] = {}
         self._max_rows = MAX_KEPT // self.num_states if self.num_states <= MAX_WIDTH else 0
         self._kept = np.empty((0, self.num_states), np.int32)
+        self._rows, self._num_rows = np.full(vocab_size, -1, np.int32), 0  # -1: none
         left_out = {*unwritten, *special.eos_ids, special.mask_id}
         spelled = self._vocabulary.spellings.items()
         spellings = {data: token for data, token in spelled if token not in left_out}
@@ -91,10 +96,10 @@ class TokenAutomaton:
     @property
     def num_bytes(self) -> int:
         """The bytes of its tables, the automaton's too."""
-        tables = (self.accepting, self._kept, self._sources, self._targets, self._least)
+        tables = (self.accepting, self._kept, self._rows, self._sources, self._targets, self._least)
         exact = len(self._exact) * self._exact[0].nbytes
-        more = exact + (0 if self._ways is None else self._ways.num_bytes)
-        return self.automaton.num_bytes + sum(table.nbytes for table in tables) + more
+        more = sum(part.num_bytes for part in (self._ways, self._levels) if part is not None)
+        return self.automaton.num_bytes + sum(table.nbytes for table in tables) + exact + more
 
     def knows(self, num_masks: int) -> bool:
         """Return whether `feasible` has been told of that length, or need not be."""
@@ -111,26 +116,38 @@ class TokenAutomaton:
 
     def steps(self, token_ids: Ids, states: Ids) -> States:
         """Return the state behind each token [T] from these states [R], int32 [T, R]."""
-        if len(token_ids) > self._max_rows:
-            return self._walk(token_ids, states)
-        with self._lock:
-            rows = self._kept_rows(token_ids)
-            return self._kept[rows[:, None], states]
+        kept, rows = self.kept_maps(token_ids)
+        return self._walk(token_ids, states) if kept is None else kept[rows[:, None], states]
 
-    def _kept_rows(self, token_ids: Ids) -> Ids:
-        """Return these tokens' rows of the kept maps, [T]; add missing ones."""
-        new = np.unique([token for token in token_ids.tolist() if token not in self._rows])
-        if len(self._rows) + len(new) > self._max_rows:
-            self._rows, new = {}, np.unique(token_ids)
-        if len(new):
-            first, stop = len(self._rows), len(self._rows) + len(new)
-            if stop > len(self._kept):
-                size = min(2 * stop, self._max_rows)
-                self._kept = np.resize(self._kept, (size, self.num_states))
-            self._rows |= zip(new.tolist(), range(first, stop), strict=True)
-            everywhere = np.arange(self.num_states)
-            self._kept[first:stop] = self._walk(new.astype(np.int64), everywhere)
-        return np.array([self._rows[token] for token in token_ids.tolist()], np.int64)
+    def kept_maps(self, token_ids: Ids) -> tuple[States | None, Ids]:
+        """Return kept maps of tokens, int32 [., num_states], and which of them are those
+        of each token, [T], to be looked up and not changed; None, and the tokens, if
+        these are too many to keep.
+        """
+        if not self._max_rows:
+            return None, token_ids
+        with self._lock:
+            rows = self._rows[token_ids]
+            if (rows < 0).any():
+                new = np.unique(token_ids[rows < 0])
+                if self._num_rows + len(new) > self._max_rows:
+                    new = np.unique(token_ids)
+                    if len(new) > self._max_rows:
+                        return None, token_ids
+                    self._rows[:], self._num_rows = -1, 0
+                    self._kept = np.empty((0, self.num_states), np.int32)
+                self._keep(new)
+                rows = self._rows[token_ids]
+            return self._kept, rows.astype(np.int64)
+
+    def _keep(self, token_ids: Ids) -> None:
+        """Add the maps of tokens. Rows that are handed out stay as they are."""
+        first, stop = self._num_rows, self._num_rows + len(token_ids)
+        if stop > len(self._kept):
+            size = min(2 * stop, self._max_rows)
+            self._kept = np.resize(self._kept, (size, self.num_states))
+        self._kept[first:stop] = self._walk(token_ids, np.arange(self.num_states))
+        self._rows[token_ids], self._num_rows = np.arange(first, stop), stop
 
     def _walk(self, token_ids: Ids, states: Ids) -> States:
         data = [self._bytes(token_id) for token_id in token_ids.tolist()]
@@ -245,6 +262,18 @@ class TokenAutomaton:
         going = ends, self.accepting, self.end
         return ways_of(self._next, self._vocabulary, is_written, going, self.dead, stop)
 
+    @property
+    def levels(self) -> Levels:
+        """The levels of texts by its ways, which are known; new ones once they hold much."""
+        assert self.ways is not None, "the ways on are known where scores are told by them"
+        levels = self._levels
+        if levels is None or levels.num_bytes > MAX_LEVELS:
+            proxy = weakref.proxy(self)  # which holds the levels, and is to be freed at once
+            levels = self._levels = Levels(
+                self.ways, lambda token: proxy.maps(np.array([token]))[0], self.num_states
+            )
+        return levels
+
     def allowed(self, ids: Ids, cuts: Collection[int] = ()) -> TokenSets:
         """Return the tokens that may stand in place of each of a finished response, [R].
 
@@ -254,25 +283,22 @@ class TokenAutomaton:
         model sees nothing. A token that was certain from those before it has no other.
         EVERY if its own is not allowed.
         """
-        assert self.ways is not None, "the ways on are known where scores are told by them"
-        before = np.zeros((len(ids), self.num_states), np.bool_)
-        before[np.arange(len(ids)), [passed[0] for passed in self._walks(ids)]] = True
-        sets = self.ways.between(before, self._behind(ids, cuts))
-        return self._with_own(sets, ids)
+        levels = self.levels
+        before = [levels.of_state(passed[0]) for passed in self._walks(ids)]
+        return self._with_own(levels.between(before, self._behind(levels, ids, cuts)), ids)
 
-    def _behind(self, ids: Ids, cuts: Collection[int]) -> Mask:
-        """Return the states behind each token from which the rest is read, [R, S]."""
+    def _behind(self, levels: Levels, ids: Ids, cuts: Collection[int]) -> list[int]:
+        """Return the states behind each token from which the rest is read, levels [R]."""
         is_end = self._special.is_end(ids)
         end = int(is_end.argmax()) if is_end.any() else len(ids)
-        tokens, rows = np.unique(ids, return_inverse=True)
-        maps = self.maps(tokens)
-        behind = np.ones((len(ids), self.num_states), np.bool_)
-        behind[:, self.dead] = False
+        is_alive = np.arange(self.num_states) != self.dead
+        behind, accepting = [levels.number(is_alive)] * len(ids), levels.number(self.accepting)
         for index in reversed(range(min(end, len(ids)))):
             if index + 1 in cuts or index + 1 == end < len(ids):
                 continue
-            is_last = index + 1 == len(ids)
-            behind[index] = self.accepting if is_last else behind[index + 1][maps[rows[index + 1]]]
+            behind[index] = accepting
+            if index + 1 < len(ids):
+                behind[index] = levels.moved(behind[index + 1], int(ids[index + 1]), is_back=True)
         return behind
 
     def _with_own(self, sets: TokenSets, ids: Ids) -> TokenSets:

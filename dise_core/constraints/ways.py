@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
 
@@ -22,15 +23,14 @@ MAX_WORK = 8_000_000
 WAY, GROUPED = 100, 3
 """What a way, and a token of a set of its own, cost in steps."""
 
-MAX_KEPT = 1_000_000
-"""Tokens in the sets that are kept."""
+ANY, ENTRY = -1, 200
+"""Any token that may be written; what a kept step of a level costs in bytes."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Ways:
     """The ways on from every state that can be reached, those of like tokens as one: from
-    sources to targets by the tokens of groups[numbers], int [W] each. Threads may share
-    it.
+    sources to targets by the tokens of groups[numbers], int [W] each.
     """
 
     sources: Ids
@@ -38,56 +38,101 @@ class Ways:
     numbers: Ids
     groups: Sequence[Ids]
     num_tokens: int
-    _sets: dict[bytes, Ids] = field(default_factory=dict)
-    _num_kept: int = 0
 
     def __len__(self) -> int:
         return len(self.sources)
 
     @property
     def num_bytes(self) -> int:
-        """The bytes of its tables, and of the sets that are kept."""
+        """The bytes of its tables."""
         tables = (self.sources, self.targets, self.numbers, *self.groups)
-        return sum(table.nbytes for table in tables) + 8 * self._num_kept
+        return sum(table.nbytes for table in tables)
 
-    def after(self, states: Mask) -> Mask:
-        """Return the states [S] to which some token leads from these."""
-        behind = np.zeros(len(states), np.bool_)
-        behind[self.targets[states[self.sources]]] = True
-        return behind
+    def moved(self, states: Mask, is_back: bool) -> Mask:
+        """Return the states [S] to which some token leads from these, or from which."""
+        starts, ends = (self.targets, self.sources) if is_back else (self.sources, self.targets)
+        targets = np.zeros(len(states), np.bool_)
+        targets[ends[states[starts]]] = True
+        return targets
 
-    def before(self, states: Mask) -> Mask:
-        """Return the states [S] from which some token leads to these."""
-        ahead = np.zeros(len(states), np.bool_)
-        ahead[self.sources[states[self.targets]]] = True
-        return ahead
-
-    def between(self, before: Mask, behind: Mask) -> TokenSets:
-        """Return the tokens that lead from some of the states before each of M positions
-        to some behind it, bool [M, S] both; EVERY where none does.
+    def between(self, before: Mask, behind: Mask) -> Ids:
+        """Return the numbers of the groups that lead from some of the states before a
+        position to some behind it, bool [S] both.
         """
-        keys = [
-            np.unique(self.numbers[starts[self.sources] & ends[self.targets]])
-            for starts, ends in zip(before, behind, strict=True)
-        ]
-        places = {key.tobytes(): number for number, key in enumerate(keys) if len(key)}
-        order = {data: number for number, data in enumerate(places)}
-        numbers = [order.get(key.tobytes(), EVERY) for key in keys]
-        sets = tuple(self._union(data, keys[at]) for data, at in places.items())
-        return TokenSets(sets, np.array(numbers, np.int64))
+        return np.unique(self.numbers[before[self.sources] & behind[self.targets]])
 
-    def _union(self, name: bytes, numbers: Ids) -> Ids:
-        if (cached := self._sets.get(name)) is not None:
-            return cached
+    def union(self, numbers: Ids) -> Ids:
+        """Return the tokens of some groups."""
         is_there = np.zeros(self.num_tokens, np.bool_)
         for number in numbers:
             is_there[self.groups[number]] = True
-        union = np.flatnonzero(is_there)
-        if self._num_kept + len(union) > MAX_KEPT:
-            self._sets, self._num_kept = {}, 0
-        self._sets[name] = union
-        self._num_kept += len(union)
-        return union
+        return np.flatnonzero(is_there)
+
+
+class Levels:
+    """The sets of states in which a text may be somewhere, by numbers; what a token makes
+    of a set, and which tokens lead from one to another, is found once. map_of: the state
+    behind a token from each. num_bytes: about what is kept. Threads may share it.
+    """
+
+    def __init__(self, ways: Ways, map_of: Callable[[int], States], num_states: int) -> None:
+        self._ways, self._map_of, self._every = ways, map_of, np.arange(num_states)
+        self._lock, self.num_bytes = threading.Lock(), 0
+        self._sets, self._numbers = list[Mask](), dict[bytes, int]()
+        self._moved = dict[tuple[int, int, bool], int]()
+        self._between, self._unions = dict[tuple[int, int], Ids](), dict[bytes, Ids]()
+
+    def number(self, states: Mask) -> int:
+        """Return the number of a set of states, bool [S]."""
+        name = states.tobytes()
+        with self._lock:
+            if (number := self._numbers.get(name)) is None:
+                number = self._numbers[name] = len(self._sets)
+                self._sets.append(states)
+                self.num_bytes += 2 * len(name)
+            return number
+
+    def of_state(self, state: int) -> int:
+        """Return the number of the set of one state."""
+        return self.number(self._every == state)
+
+    def moved(self, number: int, token: int, is_back: bool = False) -> int:
+        """Return the states behind a token or ANY; if is_back, those that lead to these."""
+        key = number, token, is_back
+        if key not in self._moved:
+            states = self._sets[number]
+            if token == ANY:
+                targets = self._ways.moved(states, is_back)
+            elif is_back:
+                targets = states[self._map_of(token)]
+            else:
+                targets = np.zeros(len(states), np.bool_)
+                targets[self._map_of(token)[states]] = True
+            self._moved[key] = self.number(targets)
+            self.num_bytes += ENTRY
+        return self._moved[key]
+
+    def between(self, before: Iterable[int], behind: Iterable[int]) -> TokenSets:
+        """Return the tokens that lead from some of the states before each of M positions
+        to some behind it; EVERY where none does.
+        """
+        found = [self._tokens(pair) for pair in zip(before, behind, strict=True)]
+        sets = {id(ids): ids for ids in found if len(ids)}
+        order = {name: number for number, name in enumerate(sets)}
+        which = [order.get(id(ids), EVERY) for ids in found]
+        return TokenSets(tuple(sets.values()), np.array(which, np.int64))
+
+    def _tokens(self, pair: tuple[int, int]) -> Ids:
+        """Return the tokens between two sets of states; alike ones are one array."""
+        if pair not in self._between:
+            groups = self._ways.between(self._sets[pair[0]], self._sets[pair[1]])
+            name = groups.tobytes()
+            if name not in self._unions:
+                self._unions[name] = self._ways.union(groups)
+                self.num_bytes += self._unions[name].nbytes
+            self._between[pair] = self._unions[name]
+            self.num_bytes += ENTRY
+        return self._between[pair]
 
 
 def ways_of(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dise_core.arrays import Mask
+from dise_core.constraints import tokens as automata
 from dise_core.constraints.tokens import TokenAutomaton
 from dise_core.errors import InputError
 from tests import word_tokens
@@ -86,6 +87,25 @@ def test_end_tokens_follow_a_whole_text_and_one_another_alone() -> None:
         range(tokens.num_states), enumerate((a, b, end, mask))
     ):
         assert behind[row, state] == tokens.after(np.array([token]), state)
+
+
+def test_maps_that_were_handed_out_stay_as_they_are_when_others_take_their_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokens = tokens_of("a[bc]*d")
+    ids, states = np.array([ord(letter) for letter in "abcd"]), range(tokens.num_states)
+    walked = [[tokens.after(np.array([token]), state) for state in states] for token in ids]
+    monkeypatch.setattr(automata, "MAX_KEPT", 3 * tokens.num_states)
+    tokens = tokens_of("a[bc]*d")
+    kept, rows = tokens.kept_maps(ids[:2])
+    other, other_rows = tokens.kept_maps(ids[1:])
+    assert kept is not None
+    assert other is not None
+    assert len(other) <= 3
+    assert kept[rows].tolist() == walked[:2]
+    assert other[other_rows].tolist() == walked[1:]
+    assert tokens.kept_maps(ids)[0] is None
+    assert tokens.maps(ids).tolist() == walked
 
 
 def test_the_first_space_of_a_text_may_be_dropped() -> None:
