@@ -185,9 +185,11 @@ def by_folds(fit: Callable[[Labels], Fitted], labels: Labels) -> Scores:
 
 def calibrate_scores(scores: Scores, is_right: Rights) -> Scores:
     """Return each answer's probability of being right, float64 [Q, A], by isotonic
-    regression on other questions. It takes two questions.
+    regression on other questions. It takes two questions. Answers without a score count
+    as below all others.
     """
-    finite = np.where(np.isfinite(scores), scores, scores[np.isfinite(scores)].min() - 1)
+    is_known = np.isfinite(scores)
+    finite = np.where(is_known, scores, scores[is_known].min() - 1 if is_known.any() else 0.0)
     questions = np.repeat(np.arange(len(scores)), scores.shape[1])
     labels = Labels(finite.ravel(), is_right.ravel(), questions)
     return by_folds(lambda training: isotonic(training, 0.0).of, labels).reshape(scores.shape)

@@ -92,6 +92,13 @@ def test_a_score_of_minus_infinity_ranks_last() -> None:
     assert np.isfinite(probabilities).all()
 
 
+def test_a_scorer_that_scores_no_answer_tells_none_apart() -> None:
+    scores, is_right = table(0)
+    probabilities = calibrate_scores(np.full_like(scores, -np.inf), is_right)
+    assert np.array_equal(probabilities, np.repeat(probabilities[:, :1], scores.shape[1], 1))
+    assert probabilities.mean() == pytest.approx(is_right.mean(), abs=0.02)
+
+
 def tied(seed: int, size: int = 60) -> tuple[Scores, Rights]:
     """Scores in steps of 0.5, so that most are tied."""
     random = np.random.default_rng(seed)
