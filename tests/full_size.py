@@ -21,6 +21,7 @@ from torch import Tensor
 
 from dise_adapters.checkpoint import weights
 from dise_adapters.families import dream, llada, llada2, sdar
+from dise_adapters.local.decoder import own
 from dise_adapters.local.loading import loader
 from dise_core import LLM, SamplingParams
 from tests.pretended_gpu import GPU, PretendedGPU
@@ -133,7 +134,9 @@ class Weight:
 
 
 @contextmanager
-def loaded(folder: Path, **options: Any) -> Iterator[tuple[LLM, PretendedGPU, int]]:
+def loaded(
+    folder: Path, has_flash: bool = True, **options: Any
+) -> Iterator[tuple[LLM, PretendedGPU, int]]:
     """Yield a checkpoint's model on the pretended GPU, which is there as long, and the bytes that
     are planned for a pass beside the weights.
     """
@@ -147,6 +150,7 @@ def loaded(folder: Path, **options: Any) -> Iterator[tuple[LLM, PretendedGPU, in
     with (
         mock.patch.object(weights, "safe_open", Header),
         mock.patch.object(loader, "pass_bytes", plan),
+        mock.patch.object(own, "has_flash", return_value=has_flash),
         PretendedGPU() as gpu,
     ):
         llm = LLM(str(folder), device=str(GPU), dtype="bfloat16", **options)

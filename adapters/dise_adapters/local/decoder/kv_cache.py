@@ -1,8 +1,11 @@
 """The KV cache: keys and values kept from pass to pass, all in one block of memory."""
 
+from __future__ import annotations
+
 import math
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -193,23 +196,87 @@ class _Text:
     is_computed: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
+class CachedTexts:
+    """What a batch writes to the KV cache, and may read from it; on the host.
+
+    fresh: the tokens of the flattened batch to be cached, int64 [T]; written: the row of
+    memory for each, int64 [T]. texts: the rows of memory of each text, int64 [<= N], None
+    if the batch holds whole texts; padded: the same, [B, N], and is_key: which of those
+    are not padding, bool [B, N]; None if all.
+    """
+
+    memory: Tensor
+    fresh: Ids
+    written: Ids
+    texts: Sequence[Ids] | None = None
+    padded: Ids | None = None
+    is_key: Mask | None = None
+
+    def in_batch(self) -> CachedPass:
+        """Return this for the padded batch, on the device."""
+        fresh, written = on_device(self.memory.device, self.fresh, self.written)
+        if self.padded is None:
+            return CachedPass(self.memory, fresh, written)
+        read: Tensor | tuple[int, int] | None = self.strides()
+        if read is None:
+            [read] = on_device(self.memory.device, self.padded.ravel())
+        return CachedPass(self.memory, fresh, written, read, self.padded.shape)
+
+    def in_line(self, index: Ids) -> tuple[CachedPass, Ids | None]:
+        """Return this for the real tokens alone, in one line, on the device, and where
+        each text's keys begin among those that are read: in place, unless the rows of
+        some text do not follow one another. index: of each token of the batch in the
+        line, int64.
+        """
+        memory = self.memory
+        fresh, written = on_device(memory.device, index[self.fresh], self.written)
+        if self.texts is None:
+            return CachedPass(memory, fresh, written), None
+        if all(_follow(rows) for rows in self.texts):
+            place = (1, memory.shape[2])
+            firsts = np.array([rows[0] for rows in self.texts])
+            return CachedPass(memory, fresh, written, (0, memory.shape[2]), place), firsts
+        [read] = on_device(memory.device, np.concatenate(self.texts))
+        starts = np.cumsum([0, *map(len, self.texts[:-1])])
+        return CachedPass(memory, fresh, written, read, (1, len(read))), starts
+
+    def strides(self) -> tuple[int, int] | None:
+        """Return the first row of texts whose rows follow one another, and the distance
+        from one text to the next: at least N, so that what stands behind each is its
+        padding. None for texts that do not lie so.
+        """
+        assert self.texts is not None
+        assert self.padded is not None
+        width, first = self.padded.shape[1], int(self.texts[0][0])
+        step = int(self.texts[1][0]) - first if len(self.texts) > 1 else width
+        if step < width or first + len(self.texts) * step > self.memory.shape[2]:
+            return None
+        for index, rows in enumerate(self.texts):
+            if rows[0] != first + index * step or not _follow(rows):
+                return None
+        return first, step
+
+
+def _follow(rows: Ids) -> bool:
+    return bool((np.diff(rows) == 1).all())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class CachedPass:
     """One forward pass that writes to the KV cache, and may read from it.
 
     fresh: the tokens of the flattened batch to be cached, int64 [T]; written: the row of
     memory for each, int64 [T]. read: the rows of memory of each text, padded; the first
     of all and the distance between two texts', which copies nothing, if they lie side by
-    side, else int64 [B * N]; None if the batch holds whole texts. shape: B and N. is_key:
-    which of those are not padding, bool [B, N]; None if all.
+    side, else int64 [B * N]; None if the batch holds whole texts. shape: B and N.
     """
 
     memory: Tensor
     fresh: Tensor
     written: Tensor
     read: Tensor | tuple[int, int] | None = None
-    shape: tuple[int, int] = (0, 0)
-    is_key: Mask | None = None
+    shape: tuple[int, ...] = (0, 0)
 
     def update(self, key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
         """Cache one layer's keys and values [B, W, H, D]. Return those to attend to: the
