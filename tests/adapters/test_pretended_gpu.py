@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dise_adapters.local.decoder.layer import Layer
+from dise_adapters.local.decoder.layer import Experts, Layer
+from dise_adapters.local.loading.quantization import Quantizer
 from dise_core import Read, TokenLogProbs
 from tests import full_size
 from tests.pretended_gpu import Pass
@@ -132,3 +133,28 @@ def test_the_mask_of_blocks_is_made_on_the_device(tmp_path: Path) -> None:
         assert gpu.now.copies["in"][1] < ids.nbytes * 8  # a mask has 4,096 bytes for each token
         peaks.append(gpu.now.peak)
     assert peaks[1] < peaks[0]  # there is no mask by sequences
+
+
+def test_integer_weights_are_multiplied_without_a_wait(folder: Path) -> None:
+    ids = np.arange(512)
+    kernels = []
+    for quantization in (None, "int8"):
+        with full_size.loaded(folder, quantization=quantization) as (llm, gpu, _):
+            llm.predictor.read([Read(ids, np.arange(32), TokenLogProbs(ids[:32]))])
+        assert gpu.now.faults == []
+        kernels.append(gpu.now.kernels)
+    assert kernels[1] < kernels[0] + 100
+
+
+@pytest.mark.parametrize("method", ["int8", "int4"])
+def test_experts_of_integers_are_asked_without_a_wait(tmp_path: Path, method: Any) -> None:
+    ids = np.arange(512)
+    folder = full_size.write(tmp_path, "LLaDA2.0-mini", layers=2)
+    with full_size.loaded(folder) as (llm, gpu, planned):
+        layers: list[Any] = llm.predictor._reader._body._layers
+        experts = layers[1]._feed_forward
+        layers[1]._feed_forward = Experts(experts._block, Quantizer(method).linear)
+        llm.predictor.read([Read(ids, np.arange(32), TokenLogProbs(ids[:32]))])
+    assert gpu.now.faults == []
+    assert gpu.now.kernels < 400
+    assert gpu.now.peak < planned

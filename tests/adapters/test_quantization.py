@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ from torch import Tensor
 
 from dise_adapters.local.decoder import integers
 from dise_adapters.local.decoder.integers import Int4Linear, Int8Linear
+from dise_adapters.local.decoder.layer import JoinedExperts
+from dise_adapters.local.loading.quantization import Quantizer
 from dise_core import LLM, Distribution, InputError, Read
 from tests import tiny_causal
 from tests.adapters import agreement
@@ -103,6 +107,57 @@ def test_integers_are_multiplied_exactly(
     assert (found[2] == 1).all()
     assert (found[:, 3] == 1).all()
     np.testing.assert_array_equal(made(states[4:]).numpy(), found[4:])
+
+
+@pytest.mark.skipif(not integers.multiplies_integers(), reason="needs VNNI")
+@pytest.mark.parametrize("layer", [Int8Linear, Int4Linear])
+@pytest.mark.parametrize("bias", [None, torch.arange(40.0)])
+def test_a_gpu_gets_the_numbers_of_a_cpu(
+    layer: type[Int8Linear] | type[Int4Linear], bias: Tensor | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = torch.Generator().manual_seed(0)
+    weight, states = (torch.randn(rows, 96, generator=drawn).bfloat16() for rows in (40, 37))
+    states[2] = 0
+    made, product = layer(weight, bias), torch._int_mm
+    asked = list[tuple[int, int]]()
+
+    def multiplied(rounded: Tensor, part: Tensor) -> Tensor:
+        asked.append((len(rounded), part.shape[1]))
+        return product(rounded, part)
+
+    expected = made(states), made.into_float32(states)
+    monkeypatch.setattr(integers, "is_gpu", lambda _: True)
+    monkeypatch.setattr(integers, "AT_ONCE", 64 * 16)
+    monkeypatch.setattr(torch, "_int_mm", multiplied)
+    for found, known in zip((made(states), made.into_float32(states)), expected, strict=True):
+        assert found.dtype == known.dtype
+        assert torch.equal(found, known)
+    assert asked == [(64, 16), (64, 16), (64, 8)] * 2  # more than 16 rows, and few at a time
+    odd = layer(weight[:39])
+    assert torch.allclose(odd(states), states @ odd.weight(torch.bfloat16).T, rtol=0.02, atol=0.2)
+
+
+@pytest.mark.usefixtures("exact_states")
+@pytest.mark.parametrize(("kind", "rounded"), [("int8", in_int8), ("int4", in_int4)])
+def test_experts_of_a_gpu_answer_without_a_loop(
+    kind: Literal["int8", "int4"], rounded: Callable[[Tensor], Tensor]
+) -> None:
+    drawn = torch.Generator().manual_seed(0)
+    up, down = (
+        torch.randn(5, *shape, generator=drawn).bfloat16() for shape in ((64, 32), (32, 32))
+    )
+    states, weights = torch.randn(7, 32, generator=drawn).bfloat16(), torch.rand(7, 3)
+    chosen = torch.stack([torch.randperm(4, generator=drawn)[:3] for _ in states])  # one has none
+    block = SimpleNamespace(act_fn=torch.nn.functional.silu, gate_up_proj=up, down_proj=down)
+    experts = JoinedExperts(block, Quantizer(kind).linear)
+    found = experts(states, chosen, weights).float()
+    expected = torch.zeros(7, 32)
+    for token, place in np.ndindex(7, 3):
+        expert = int(chosen[token, place])
+        first, last = (rounded(part[expert].float()) for part in (up, down))
+        gate, rest = (first @ states[token].float()).chunk(2)
+        expected[token] += weights[token, place] * (last @ (torch.sigmoid(gate) * gate * rest))
+    assert (found - expected).abs().max() < 0.02 * expected.abs().max()
 
 
 @pytest.mark.usefixtures("exact_states")

@@ -1,5 +1,5 @@
-"""Linear layers whose weights are integers of 8 or 4 bits, and that a CPU multiplies as
-such.
+"""Linear layers whose weights are integers of 8 or 4 bits, and that CPUs and GPUs multiply
+as such.
 
 int8: a row's weights are integers and a scale. int4: in blocks of 32, as in GGUF's Q4_0;
 a block's scale counts in steps of its row's, so that a layer unpacks to int8 by integer
@@ -45,6 +45,14 @@ columns: fewer are multiplied slowly, and more do not stay in a cache of 2 MiB a
 ROOM = local()
 """What each thread keeps to unpack into: 37 MiB for rows of 12,288."""
 
+WIDTHS = (torch.int16, torch.int8)
+
+AT_ONCE = 2**25
+"""The most states, products or unpacked weights at one time on a GPU: 256 MiB at most."""
+
+GPU_STEP = 32
+"""A GPU multiplies more than 16 rows, and as many at a time in any case."""
+
 MIN_SCALE = 1e-30
 """The scale of zeros."""
 
@@ -57,9 +65,10 @@ class IntegerLinear(nn.Module):
         self._scale, self._bias = scale, bias
 
     @abstractmethod
-    def parts(self) -> Iterator[Tensor]:
+    def parts(self, most: int | None = None) -> Iterator[Tensor]:
         """Yield the weight in steps of the rows' scales, int8 [R, in], some rows at a
-        time, each until the next; its columns in the order of `ordered`.
+        time, each until the next; its columns in the order of `ordered`. most: rows at a
+        time, on a GPU.
         """
 
     @abstractmethod
@@ -72,15 +81,50 @@ class IntegerLinear(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """Return [..., out] for states [..., in]."""
-        return self.into_float32(states).to(states.dtype)
+        return self._into(states.dtype, states)
 
     def into_float32(self, states: Tensor) -> Tensor:
         """Return the same, not yet rounded to the type of the states."""
+        return self._into(torch.float32, states)
+
+    def weight(self, dtype: torch.dtype) -> Tensor:
+        """Return the whole weight [out, in], rounded to a type."""
+        integers = self.integers()
+        result = torch.empty(integers.shape, dtype=dtype, device=integers.device)
+        return torch.mul(integers, self._scale[:, None], out=result)
+
+    def _into(self, dtype: torch.dtype, states: Tensor) -> Tensor:
         rows = states.reshape(-1, states.shape[-1])
-        result = self._product(rows).mul_(self._scale)
-        if self._bias is not None:
-            result.add_(self._bias)
+        is_whole = not (len(self._scale) % 8 or rows.shape[1] % 8)
+        if is_gpu(states.device) and is_whole and has_integer_cores(states.device):
+            result = self._on_gpu(rows, dtype)
+        else:
+            result = self._product(rows).mul_(self._scale)
+            if self._bias is not None:
+                result.add_(self._bias)
+            result = result.to(dtype)
         return result.view(*states.shape[:-1], len(self._scale))
+
+    def _on_gpu(self, states: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return what a CPU makes of states [T, in], in few kernels and little room."""
+        largest = torch.linalg.vector_norm(states, torch.inf, -1, True, dtype=torch.float32)
+        scale = largest.div_(MAX_INT8).clamp_(min=MIN_SCALE)
+        num_rows, size = len(states), max(1, AT_ONCE // states.shape[1])
+        padded = num_rows + -num_rows % GPU_STEP
+        rounded = states.new_zeros((padded, states.shape[1]), dtype=torch.int8)
+        for some in (slice(at, at + size) for at in range(0, num_rows, size)):
+            rounded[:num_rows][some] = (states[some] / scale[some]).round_()
+        rounded = self.ordered(rounded)
+        result = states.new_empty((len(states), len(self._scale)), dtype=dtype)
+        first = 0
+        for part in self.parts(AT_ONCE // padded // 8 * 8):
+            place = slice(first, first := first + len(part))
+            product = torch._int_mm(rounded, part.t())[: len(states)] * scale
+            if self._bias is None:
+                torch.mul(product, self._scale[place], out=result[:, place])
+            else:
+                result[:, place] = product.mul_(self._scale[place]).add_(self._bias[place])
+        return result
 
     def _product(self, states: Tensor) -> Tensor:
         if is_gpu(states.device) or not multiplies_integers():
@@ -102,8 +146,8 @@ class Int8Linear(IntegerLinear):
         super().__init__(scale.flatten(), bias)
         self._integers, self._dtype = integers, weight.dtype
 
-    def parts(self) -> Iterator[Tensor]:
-        yield self._integers
+    def parts(self, most: int | None = None) -> Iterator[Tensor]:
+        yield from torch.split(self._integers, most or len(self._integers))
 
     def integers(self) -> Tensor:
         return self._integers
@@ -125,16 +169,16 @@ class Int4Linear(IntegerLinear):
         super().__init__(scale.flatten(), bias)
         self._words, self._factors = words, factors
 
-    def parts(self) -> Iterator[Tensor]:
-        size = min(UNPACKED, len(self._words)) * 4 * self._words.shape[1]
-        room = _room(size)
-        pairs = (torch.split(part, UNPACKED) for part in (self._words, self._factors))
+    def parts(self, most: int | None = None) -> Iterator[Tensor]:
+        num_columns = 4 * self._words.shape[1]
+        size = UNPACKED if most is None else min(most, 2 * AT_ONCE // num_columns // 8 * 8)
+        room = _room(min(size, len(self._words)) * num_columns, self._words.device)
+        pairs = (torch.split(part, size) for part in (self._words, self._factors))
         for words, factors in zip(*pairs, strict=True):
             yield _unpacked(words, factors, *room)
 
     def integers(self) -> Tensor:
-        size, device = 4 * self._words.numel(), self._words.device
-        room = (torch.empty(size, dtype=kind, device=device) for kind in (torch.int16, torch.int8))
+        room = _new_room(4 * self._words.numel(), self._words.device)
         steps = _unpacked(self._words, self._factors, *room)
         return steps.view(len(steps), BLOCK, -1).transpose(1, 2).flatten(1)
 
@@ -142,11 +186,19 @@ class Int4Linear(IntegerLinear):
         return states.view(len(states), -1, BLOCK).transpose(1, 2).reshape(states.shape)
 
 
-def _room(size: int) -> tuple[Tensor, Tensor]:
-    """Return room for so many numbers, int16 and int8, that this thread keeps."""
+def _new_room(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return room for so many numbers, int16 and int8."""
+    wide, narrow = (torch.empty(size, dtype=kind, device=device) for kind in WIDTHS)
+    return wide, narrow
+
+
+def _room(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the same, on a CPU room that this thread keeps; torch keeps a GPU's."""
+    if device.type != "cpu":
+        return _new_room(size, device)
     if getattr(ROOM, "size", 0) < size:
         with torch.inference_mode(False):
-            ROOM.numbers = torch.empty(size, dtype=torch.int16), torch.empty(size, dtype=torch.int8)
+            ROOM.numbers = _new_room(size, device)
         ROOM.size = size
     wide, narrow = ROOM.numbers
     return wide, narrow
@@ -173,6 +225,16 @@ def multiplies_integers() -> bool:
         return False
     largest = torch.full((STEP, 64), MAX_INT8, dtype=torch.int8)
     return bool((torch._int_mm(largest, largest.t()) == 64 * MAX_INT8**2).all())
+
+
+@cache
+def has_integer_cores(device: torch.device) -> bool:
+    """Return whether torch multiplies int8 on such a GPU, and the GPU by tensor cores."""
+    key = torch._C._dispatch_key_for_device(device.type)
+    is_known = torch._C._dispatch_has_kernel_for_dispatch_key("aten::_int_mm", key)
+    return is_known and (
+        device.type != "cuda" or torch.cuda.get_device_capability(device) >= (8, 0)
+    )
 
 
 def _scale(numbers: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """One layer of Llama, Qwen2, Qwen3, or of Qwen3 and Glm4 as mixtures of experts."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -154,8 +154,8 @@ class Experts:
         if make_linear is linear:
             return
         experts = block.experts
-        weights = zip(experts.gate_up_proj, experts.down_proj, strict=True)
-        block.experts = SeparateExperts(experts.act_fn, weights, make_linear)
+        kind = JoinedExperts if JoinedExperts.covers(experts) else SeparateExperts
+        block.experts = kind(experts, make_linear)
         if hasattr(block, "shared_experts"):
             shared = block.shared_experts
             del block.shared_experts
@@ -170,16 +170,12 @@ class Experts:
 class SeparateExperts(nn.Module):
     """The experts of a block of transformers, each with layers of its own."""
 
-    def __init__(
-        self,
-        activation: Callable[[Tensor], Tensor],
-        weights: Iterable[tuple[Tensor, Tensor]],
-        make_linear: MakeLinear,
-    ) -> None:
-        """weights: each expert's gate and up, [2 * inner, d], and down, [d, inner]."""
+    def __init__(self, experts: Any, make_linear: MakeLinear) -> None:
+        """experts: of transformers, each weight of all one tensor, [E, out, in]."""
         super().__init__()
-        self._activation = activation
-        self._layers = [[make_linear(weight.detach(), None) for weight in pair] for pair in weights]
+        self._activation = experts.act_fn
+        pairs = zip(experts.gate_up_proj.detach(), experts.down_proj.detach(), strict=True)
+        self._layers = [[make_linear(weight, None) for weight in pair] for pair in pairs]
 
     def forward(self, states: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
         """Return what the experts make of states [T, d]. experts: those of each token,
@@ -192,6 +188,46 @@ class SeparateExperts(nn.Module):
             gate, up = gate_and_up(states[token]).chunk(2, dim=-1)
             answer = down(self._activation(gate) * up) * weights[token, place, None]
             result.index_add_(0, token, answer.to(result.dtype))
+        return result
+
+
+class JoinedExperts(nn.Module):
+    """The same on a GPU: each pass unpacks the weights of all, so that it neither loops
+    over experts nor waits to know which are asked.
+    """
+
+    @staticmethod
+    def covers(experts: Any) -> bool:
+        """Return whether torch multiplies such experts of transformers on their device."""
+        weight = experts.down_proj  # [E, d, inner]
+        is_there = hasattr(nn.functional, "grouped_mm") and is_gpu(weight.device)
+        is_aligned = not any(size % 8 for size in weight.shape[1:])
+        return is_there and is_aligned and weight.dtype == torch.bfloat16
+
+    def __init__(self, experts: Any, make_linear: MakeLinear) -> None:
+        super().__init__()
+        self._activation, self._num_experts = experts.act_fn, len(experts.down_proj)
+        weights = experts.gate_up_proj, experts.down_proj
+        self._gate_and_up, self._down = (
+            make_linear(weight.detach().flatten(0, 1), None) for weight in weights
+        )
+
+    def forward(self, states: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
+        chosen, order = experts.flatten().sort()
+        places = torch.arange(max(len(order), self._num_experts), device=order.device)
+        following = places[: self._num_experts] + 1
+        ends = torch.searchsorted(chosen, following, out_int32=True)
+        inner = self._multiply(self._gate_and_up, states[order // experts.shape[1]], ends)
+        gate, up = inner.chunk(2, dim=-1)
+        answers = self._multiply(self._down, self._activation(gate).mul_(up), ends)
+        back = torch.empty_like(order).scatter_(0, order, places[: len(order)])
+        of_tokens = answers[back].view(*experts.shape, -1)
+        return torch.bmm(weights.to(states.dtype)[:, None], of_tokens)[:, 0]
+
+    def _multiply(self, layer: Any, states: Tensor, ends: Tensor) -> Tensor:
+        """Return what experts make of states sorted by them. ends: of each's, int32 [E]."""
+        weight = layer.weight(states.dtype).view(self._num_experts, -1, states.shape[1])
+        result: Tensor = nn.functional.grouped_mm(states, weight.transpose(1, 2), offs=ends)
         return result
 
 
