@@ -46,9 +46,11 @@ class TinyBody:
 
     def __init__(self, fits: int = 1000, multiple: int = 1) -> None:
         self.shapes: list[tuple[int, ...]] = []
+        self.num_passes = 0
         self.fits, self.multiple = fits, multiple
 
     def __call__(self, batch: TextBatch, rows: np.ndarray) -> torch.Tensor:
+        self.num_passes += 1
         if len(batch.input_ids) > self.fits:
             raise torch.OutOfMemoryError("too much")
         self.shapes.append(batch.input_ids.shape)
@@ -151,6 +153,24 @@ def test_out_of_memory_halves_the_batch_and_goes_on(fits: int) -> None:
     for expected, reading in zip(make_reader(TinyBody()).read(reads), readings, strict=True):
         assert_same(expected.logprobs, reading.logprobs)
     assert sum(rows for rows, _ in body.shapes) == 7
+
+
+@pytest.mark.parametrize("count", [9, 20, 64])
+def test_the_size_that_fitted_is_kept_and_a_larger_one_is_rarely_tried(
+    count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    body, reads = TinyBody(fits=8), reads_of(*[8] * count)
+    reader = make_reader(body)
+    while body.num_passes < 119:
+        reader.read(reads)
+    assert body.num_passes - len(body.shapes) <= 5
+    assert sum(rows for rows, _ in body.shapes) % count == 0
+    assert len([line for line in caplog.messages if "expandable_segments" in line]) == 1
+
+    body.fits = 1000  # what else was on the GPU has ended
+    for _ in range(1500):
+        reader.read(reads)
+    assert body.shapes[-1] == (count, 8)
 
 
 def test_one_text_that_does_not_fit_is_a_clear_error() -> None:

@@ -1,5 +1,6 @@
 """How a transformers model answers Reads: in few batches with little padding."""
 
+import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -15,6 +16,7 @@ from dise_adapters.local.decoder.weights import LoadedWeights
 from dise_adapters.local.devices import is_gpu, on_device
 from dise_adapters.local.reading.batching import batches, text_batch
 from dise_adapters.local.reading.layout import Layout, Run
+from dise_adapters.local.reading.limit import BatchLimit
 from dise_adapters.local.reading.readouts import (
     ReadoutGroup,
     RowAnswers,
@@ -24,6 +26,8 @@ from dise_adapters.local.reading.readouts import (
 )
 from dise_core import Bidirectional, Causal, Ids, InputError, LogProbs, ModelError, Read, Reading
 from dise_core.models.predictor import Ability
+
+log = logging.getLogger(__name__)
 
 CPU_TOKENS = 2048
 """The most tokens in a batch on a CPU, whose cache then holds the matmuls' outputs."""
@@ -53,6 +57,7 @@ class TransformerReader:
         self._body, self._head, self._vocab_size = body, head, vocab_size
         self._device, self._layout = device, layout
         self.room = layout.room
+        self._limits = {False: BatchLimit(), True: BatchLimit()}  # of texts, of windows
         self.weights: LoadedWeights | None = None
         """Those that can be replaced; None where they cannot."""
         overlays = layout.abilities if body.takes_overlays else frozenset()
@@ -63,8 +68,9 @@ class TransformerReader:
         """Return the answers in the order of the reads. Reads of one text share a run;
         runs of similar length share a batch.
 
-        A batch that runs out of memory is halved until it fits. Raises ModelError if a
-        single text does not fit, InputError for position 0 of an auto-regressive model.
+        A batch that runs out of memory is halved until it fits, and later ones are as
+        small at once. Raises ModelError if a single text does not fit, InputError for
+        position 0 of an auto-regressive model.
         """
         is_causal = isinstance(self._layout.attention, Causal)
         if is_causal and any((read.positions == 0).any() for read in reads):
@@ -82,20 +88,41 @@ class TransformerReader:
         return [readings.get(index) or Reading.of_nothing() for index in range(len(reads))]
 
     def _read_within_memory(self, batch: list[Run], reads: Sequence[Read]) -> dict[int, Reading]:
-        try:
-            return self._read_batch(batch, reads)
-        except RuntimeError as error:
-            if not _is_out_of_memory(error):
-                raise
-            if len(batch) == 1:
-                raise ModelError(
-                    f"out of memory on one text of {batch[0].length} tokens; shorten it, "
-                    "or take a smaller dtype or a larger device"
-                ) from error
+        limit = self._limits[batch[0].is_window]
+        width = max(run.length for run in batch)
+        tokens = sum(len(run.token_ids) for run in batch) * width
+        if len(batch) == 1 or tokens <= limit.tokens:
+            try:
+                readings = self._read_batch(batch, reads)
+            except RuntimeError as error:
+                if not _is_out_of_memory(error):
+                    raise
+                if len(batch) == 1:
+                    raise ModelError(
+                        f"out of memory on one text of {width} tokens; shorten it, "
+                        "or take a smaller dtype or a larger device"
+                    ) from error
+            else:
+                limit.fitted(tokens)
+                return readings
+            self._make_smaller(limit, tokens)
+        parts = batches(batch, self._body.max_padding, limit.tokens)
+        return {
+            index: reading
+            for part in parts
+            for index, reading in self._read_within_memory(part, reads).items()
+        }
+
+    def _make_smaller(self, limit: BatchLimit, tokens: int) -> None:
         torch.cuda.empty_cache()
-        half = len(batch) // 2
-        first = self._read_within_memory(batch[:half], reads)
-        return first | self._read_within_memory(batch[half:], reads)
+        if math.isinf(limit.tokens):
+            log.warning(
+                "A batch of %d tokens ran out of memory, and later ones are smaller. On a "
+                "GPU, the environment variable "
+                "PYTORCH_ALLOC_CONF=expandable_segments:True may make more room.",
+                tokens,
+            )
+        limit.failed(tokens)
 
     def _read_batch(self, batch: list[Run], reads: Sequence[Read]) -> dict[int, Reading]:
         texts = text_batch(batch, self._body.multiple, self.room)
