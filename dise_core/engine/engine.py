@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
+from time import perf_counter
 from typing import TypeVar
 
 import numpy as np
@@ -111,7 +112,10 @@ class Engine:
 
     def step(self, running: list[Request]) -> None:
         batch = self._sound(self._scheduler.schedule(running))
-        for (request, row), answer in zip(batch, self._answers(batch), strict=True):
+        begun = perf_counter()
+        answers = self._answers(batch)
+        self._scheduler.ran(perf_counter() - begun)
+        for (request, row), answer in zip(batch, answers, strict=True):
             request.settle(row, answer)
 
     def _prepare(self, salt: str, read: Read) -> Read:

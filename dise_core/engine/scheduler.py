@@ -14,8 +14,13 @@ Turn = tuple[Request, Row]
 SHARE = 256
 """A caller's tokens of a batch while others wait: one token takes as long."""
 
-PATIENCE = 4096
+FEW = 4096
 """Tokens of a batch of one caller where others may come, who wait until it is done."""
+
+PATIENCE = 0.1
+"""Seconds of such a batch, of windows: tokens beyond FEW that take no longer, by the last
+batch of windows. Their time depends on their texts little, and on how many run much.
+"""
 
 
 class Scheduler:
@@ -36,6 +41,13 @@ class Scheduler:
         self.max_batch_tokens = max_batch_tokens
         self.rooms = rooms or {}
         self._credits: dict[Caller, int] = {}
+        self._window_tokens = 0
+        self._rate = 0.0
+
+    def ran(self, seconds: float) -> None:
+        """Record how long the batch that was scheduled last took."""
+        if self._window_tokens:
+            self._rate = self._window_tokens / max(seconds, 1e-9)
 
     def schedule(self, running: list[Request]) -> list[Turn]:
         """Return the rows of the next batch; those of one caller oldest request first.
@@ -53,23 +65,38 @@ class Scheduler:
     def _fill(self, rows: Iterator[Turn]) -> list[Turn]:
         batch: list[Turn] = []
         num_seqs = num_tokens = 0
+        has_windows = False
         for request, row in rows:
             if batch and row.predictor != batch[0][1].predictor:
                 continue
-            row_tokens = row.num_tokens
+            row_tokens = self._tokens(row)
+            is_window = row_tokens < len(row.token_ids)
+            most = self._most_tokens(request, is_window)
             num_seqs += row.num_sequences
-            num_tokens += row_tokens
-            if batch and (num_seqs > self.max_num_seqs or num_tokens > self._most_tokens(request)):
+            if batch and (num_seqs > self.max_num_seqs or num_tokens + row_tokens > most):
                 break
+            num_tokens += row_tokens
+            has_windows |= is_window
             batch.append((request, row))
             # A row that was too long may have been followed by the first one of its
             # caller.
             self._credits[request.caller] = self._credits.get(request.caller, 0) - row_tokens
+        self._window_tokens = num_tokens if has_windows else 0
         return batch
 
-    def _most_tokens(self, request: Request) -> int:
+    def _tokens(self, row: Row) -> int:
+        """Return how many tokens of a batch a row takes, fewer for a window."""
+        hint, room = row.cache, self.rooms.get(row.predictor)
+        if hint is None or room is None or row.num_shadows or row.context_ids is not None:
+            return row.num_tokens
+        return room.counted(hint, len(row.token_ids))
+
+    def _most_tokens(self, request: Request, is_window: bool) -> int:
         waits_alone = len(self._credits) == 1 and not request.caller.is_alone
-        return min(self.max_batch_tokens, PATIENCE) if waits_alone else self.max_batch_tokens
+        if not waits_alone:
+            return self.max_batch_tokens
+        soon = int(PATIENCE * self._rate) if is_window else 0
+        return min(self.max_batch_tokens, max(FEW, soon))
 
     def _in_turn(self, running: list[Request]) -> Iterator[Turn]:
         """Yield waiting rows, most credit first; several callers share by credit."""
@@ -80,13 +107,13 @@ class Scheduler:
         if len(callers) < 2:
             yield from chain.from_iterable(callers.values())
             return
-        shortest = min(row.num_tokens for turns in callers.values() for _, row in turns)
+        shortest = min(self._tokens(row) for _, row in chain(*callers.values()))
         for caller, credit in self._credits.items():
             earned = max(0, credit) + max(SHARE, 2 * shortest)
             self._credits[caller] = min(earned, self.max_batch_tokens)
         for caller in sorted(callers, key=lambda caller: -self._credits[caller]):
             for request, row in callers[caller]:
-                if self._credits[caller] < row.num_tokens:
+                if self._credits[caller] < self._tokens(row):
                     break
                 yield request, row
 

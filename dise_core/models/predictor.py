@@ -28,6 +28,11 @@ class CacheRoom(Protocol):
     def missing(self, hint: CacheHint, length: int) -> int:
         """Return how many more tokens of room a text needs; 0 for one that never fits."""
 
+    def counted(self, hint: CacheHint, length: int) -> int:
+        """Return how many tokens of a batch a text takes: all, or fewer where a pass runs
+        a window of it.
+        """
+
 
 Ability = Literal["two-stream", "shadow", "among", "logits"]
 """A kind of Read that not every predictor answers: one with context_ids; one of shadows;

@@ -122,6 +122,14 @@ def test_windows_copy_no_cached_keys(folder: Path, lengths: list[int], has_flash
     assert {seen.cached for seen in windows} == {0}
 
 
+def test_windows_count_as_what_they_run_and_not_as_their_texts(folder: Path) -> None:
+    with full_size.loaded(folder, max_batch_tokens=2048) as (llm, gpu, planned):
+        full_size.generate(llm, [900 + n for n in range(8)], "dual", 32)
+    assert [(seen.reads, seen.tokens) for seen in gpu.passes].count((8, 8 * 32)) > 5
+    assert max(seen.tokens for seen in gpu.passes) <= 2048
+    assert max(seen.peak for seen in gpu.passes) <= planned
+
+
 def test_the_mask_of_blocks_is_made_on_the_device(tmp_path: Path) -> None:
     ids = np.arange(4096) % full_size.WORDS
     sdar = full_size.write(tmp_path, "SDAR-8B-b32", layers=2)

@@ -6,8 +6,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dise_core import EngineConfig, Plan, Read, Reading, TokenLogProbs, TopLogProbs
+from dise_core import (
+    CacheHint,
+    CacheSlot,
+    EngineConfig,
+    Plan,
+    Read,
+    Reading,
+    TokenLogProbs,
+    TopLogProbs,
+)
 from dise_core.engine import Engine
+from dise_core.engine.request import Request
+from dise_core.engine.scheduler import Scheduler
 from dise_core.errors import InputError, ModelError, PlanError, TooLongError, UnreachableError
 from dise_core.testing.toy_model import ToyPredictor
 
@@ -237,3 +248,36 @@ def test_closing_the_run_closes_the_plans_under_way() -> None:
     next(outcomes)
     outcomes.close()  # type: ignore[attr-defined]
     assert closed == [1, 50]
+
+
+class Room:
+    """Of a GPU's cache, which holds all texts; a window counts as half of its text."""
+
+    num_free = 0
+
+    def missing(self, hint: CacheHint, length: int) -> int:
+        return 0
+
+    def counted(self, hint: CacheHint, length: int) -> int:
+        return length if hint.window is None else length // 2
+
+
+def test_windows_of_a_lone_caller_fill_a_batch_if_the_last_one_took_no_time() -> None:
+    scheduler = Scheduler(64, 16384, {"target": Room()})
+    windows, texts = (
+        [replace(read_of(range(1000)), cache=CacheHint(CacheSlot(), window)) for _ in range(20)]
+        for window in ((0, 32), None)
+    )
+    asks = [Request(0, ask(reads)) for reads in (windows, texts)]
+    for request in asks:
+        request.start()
+
+    def count(request: Request, seconds: float) -> int:
+        batch = scheduler.schedule([request])
+        scheduler.ran(seconds)
+        return len(batch)
+
+    of_windows, of_texts = asks
+    assert [count(of_windows, seconds) for seconds in (0.01, 10, 0.01)] == [8, 20, 8]
+    assert [count(of_texts, 0.01) for _ in range(2)] == [4, 4]  # their time depends on more
+    assert count(of_windows, 0.01) == 20

@@ -475,6 +475,7 @@ def embed() -> None:
         logprobs: core.LogProbs = reading.logprobs
         print(logprobs.shape, reading.token_ids.dtype, reading.is_exact)
     print(core.Causal().allows(positions, positions), room and room.num_free)
+    print(room and room.counted(hint, len(text.ids)))
     with dise.LLM(Digits("digits", core.Bidirectional()), max_num_seqs=4) as llm:
         show(llm.generate("abc", dise.SamplingParams(max_tokens=4))[0])
 

@@ -13,12 +13,17 @@ import torch
 from torch import Tensor
 
 from dise_adapters.local.decoder.prefixes import PrefixTree
-from dise_adapters.local.devices import on_device
+from dise_adapters.local.devices import is_gpu, on_device
 from dise_core import CacheHint, CacheSlot, Ids, Mask, ModelError
 from dise_core.records import Record
 
 GROWTH = 16
 """Extra room, in tokens, of a text whose hint does not say how long it may become."""
+
+KEYS_A_TOKEN = 8
+"""Cached keys, with their values, that count as one token of a batch on a GPU: where they
+are gathered, they take the memory of one (LLaDA-8B; more of them, where heads share).
+"""
 
 
 class KVCache:
@@ -47,7 +52,7 @@ class KVCache:
         self._most = max_tokens
         rows = np.arange(max_tokens, self._shape[2])
         self.prefixes = PrefixTree(rows, step) if prefix_tokens else None
-        self.device = device
+        self.device, self._counts_windows = device, is_gpu(device)
         self._options: Record = {"device": device, "dtype": dtype}
         self._memory: Tensor | None = None
         self._free = np.arange(max_tokens)
@@ -60,17 +65,29 @@ class KVCache:
             return 0
         return min(max(length, hint.most or length + GROWTH), self._most)
 
+    def counted(self, hint: CacheHint, length: int) -> int:
+        text = self._around_window(hint, length) if self._counts_windows else None
+        if text is None or hint.window is None or length > len(text.rows):
+            return length
+        start, stop = hint.window
+        return min(length, stop - min(start, text.current) + length // KEYS_A_TOKEN)
+
     def holds(self, hint: CacheHint, length: int) -> bool:
         """Return whether a text of that length is cached outside the window, and fits."""
-        text = self._texts.get(hint.slot)
-        if text is None or hint.window is None or not text.is_computed:
-            return False
-        start, stop = hint.window
-        is_cached = text.length == length or (stop == length and text.length >= start)
-        if not is_cached or not self.take(hint, length):
+        text = self._around_window(hint, length)
+        if text is None or not self.take(hint, length):
             return False
         text.is_computed = True
         return True
+
+    def _around_window(self, hint: CacheHint, length: int) -> _Text | None:
+        """Return the text of the slot, if it is cached outside the window."""
+        text = self._texts.get(hint.slot)
+        if text is None or hint.window is None or not text.is_computed:
+            return None
+        start, stop = hint.window
+        is_cached = text.length == length or (stop == length and text.length >= start)
+        return text if is_cached else None
 
     def take(self, hint: CacheHint, length: int) -> bool:
         """Give the slot room for the text, all that it may ever need, and return True.
