@@ -23,6 +23,7 @@ from dise_adapters.checkpoint import weights
 from dise_adapters.families import dream, llada, llada2, sdar
 from dise_adapters.local.decoder import own
 from dise_adapters.local.loading import loader
+from dise_adapters.local.loading.planning import RESERVE
 from dise_core import LLM, SamplingParams
 from tests.pretended_gpu import GPU, PretendedGPU
 
@@ -155,7 +156,7 @@ def loaded(
     ):
         llm = LLM(str(folder), device=str(GPU), dtype="bfloat16", **options)
         gpu.watch(llm.predictor)
-        yield llm, gpu, planned[-1]
+        yield llm, gpu, planned[-1] - RESERVE
 
 
 def generate(llm: LLM, lengths: Sequence[int], cache: str, tokens: int) -> None:

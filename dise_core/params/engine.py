@@ -78,7 +78,7 @@ class EngineConfig(Params):
     max_cache_tokens: int | None = Field(default=None, ge=1, le=2**24)
     """Tokens whose keys and values are kept for requests with a cache, all together;
     texts beyond wait for room. More than the device has memory for are refused. Without
-    it 16384, or as many as fit.
+    it 16384, on CUDA more if half of the free memory holds more, or as many as fit.
     """
     prefix_cache_tokens: int | None = Field(default=None, ge=0, le=2**24)
     """Tokens of finished text whose keys and values are kept, beside those, for later

@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from dise_adapters.local import devices
 from dise_adapters.local.devices import choose_dtype
 from dise_adapters.local.loading import planning
 from dise_core import LLM, Distribution, InputError, Read, Reading, SamplingParams
+from dise_core.models.attention import BIDIRECTIONAL
 from dise_core.params.engine import EngineConfig
 from dise_core.plans.reading import Guidance
 from tests import tiny_causal
@@ -83,6 +85,22 @@ def test_without_a_number_the_cache_takes_what_is_free(
     params = SamplingParams(max_tokens=8, cache="prefix", block_length=4)
     [answer] = LLM(str(folder)).generate([[3, 4, 5]], params)
     assert len(answer.outputs[0].token_ids) == 8
+
+
+@pytest.mark.parametrize(
+    ("device", "gib", "tokens"),
+    [("cuda", 4, 8192), ("cuda", 10, 16384), ("cuda", 64, 65536), ("cuda", 512, 131072),
+     ("cpu", 64, 16384)],
+)  # fmt: skip
+def test_on_cuda_half_of_the_free_memory_is_room_for_texts(
+    monkeypatch: pytest.MonkeyPatch, device: str, gib: int, tokens: int
+) -> None:
+    free(monkeypatch, (gib + 3) * 2**30)
+    of_llada = (32, 32, 128)  # half a MiB a token in 16 bits
+    example = Mock(device=torch.device(device), element_size=lambda: 2)
+    config = EngineConfig(max_batch_tokens=16384)
+    found = planning.cache_tokens(config, BIDIRECTIONAL, of_llada, example, working=3 * 2**30)
+    assert found == (tokens, 0)
 
 
 def test_a_judge_is_loaded_in_its_own_type(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dise_adapters.local.decoder.layer import Experts, Layer
+from dise_adapters.local.loading.planning import ALLOCATED
 from dise_adapters.local.loading.quantization import Quantizer
 from dise_core import Read, TokenLogProbs
 from tests import full_size
@@ -41,6 +42,17 @@ def test_a_pass_is_without_fault_and_fits_what_is_planned_for_it(folder: Path) -
     assert seen.faults == []
     assert 0 < seen.peak <= planned
     assert seen.kernels > 40
+
+
+def test_short_texts_of_unequal_lengths_take_more_than_states_and_fit(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    texts = [draw.integers(0, full_size.WORDS, n) for n in draw.integers(68, 128, 165)]
+    assert 16_000 < sum(map(len, texts)) <= 16_384
+    reads = [Read(ids, np.arange(32), TokenLogProbs(ids[:32])) for ids in texts]
+    dream = full_size.write(tmp_path, "Dream-7B", layers=2)
+    with full_size.loaded(dream, has_flash=False) as (llm, gpu, planned):
+        llm.predictor.read(reads)
+    assert planned / ALLOCATED < gpu.now.peak <= planned
 
 
 def with_an_index_of_the_host(heads: Heads, layer: Layer, states: Tensor) -> Tensor:

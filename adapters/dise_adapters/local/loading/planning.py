@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
+from dise_adapters.local.decoder.kv_cache import KEYS_A_TOKEN
 from dise_adapters.local.devices import free_bytes, is_gpu
 from dise_adapters.local.reading.reader import CPU_TOKENS, rows_at_once
 from dise_core import Attention, Bidirectional, Causal, EngineConfig, InputError
@@ -13,7 +14,11 @@ from dise_core import Attention, Bidirectional, Causal, EngineConfig, InputError
 log = logging.getLogger(__name__)
 
 CACHE_TOKENS = 16384
-"""Tokens whose keys and values are kept of texts under way where nobody says how many."""
+"""Tokens whose keys and values are kept of texts under way where nobody says how many; on
+CUDA more where they take CACHE_SHARE of what is free, as far as one pass can read them.
+"""
+
+CACHE_SHARE = 0.5
 
 PREFIX_TOKENS = 8192
 """The same of their beginnings, for later texts."""
@@ -25,6 +30,15 @@ COPIES_OF_LOGITS = 3
 """Of the logits that are in memory at one time, with what the readouts make of them."""
 
 GIB = 2**30
+
+ALLOCATED = 1.25
+"""What torch takes of a GPU's memory for each byte planned. At full size up to 1.07 are
+in use (benchmarks/fake_gpu.py, and windows and short texts of unequal lengths), and what
+is freed is not filled again to the last byte.
+"""
+
+RESERVE = GIB
+"""What cuBLAS and the kernels, loaded at first use, take of it besides."""
 
 
 def states_per_token(layers: Iterable[nn.Module], hidden: int) -> int:
@@ -50,7 +64,8 @@ def pass_bytes(states: int, vocab_size: int, config: EngineConfig, example: torc
     device = example.device
     tokens = config.max_batch_tokens if is_gpu(device) else CPU_TOKENS
     logits = rows_at_once(vocab_size, device) * vocab_size * COPIES_OF_LOGITS * 4
-    return tokens * states * example.element_size() + logits
+    needed = tokens * states * example.element_size() + logits
+    return int(ALLOCATED * needed) + RESERVE if is_gpu(device) else needed
 
 
 def cache_tokens(
@@ -72,9 +87,12 @@ def cache_tokens(
     layers, heads, size = shape
     token, free = layers * 2 * heads * size * example.element_size(), free_bytes(example.device)
     capacity = None if free is None else max(0, free - working) // token
-    counts = list[int]()
+    counts, of_texts = list[int](), CACHE_TOKENS
+    if capacity is not None and example.device.type == "cuda":
+        most_read = config.max_batch_tokens * KEYS_A_TOKEN
+        of_texts = max(of_texts, min(int(CACHE_SHARE * capacity), most_read))
     defaults = {
-        "max_cache_tokens": 0 if isinstance(attention, Causal) else CACHE_TOKENS,
+        "max_cache_tokens": 0 if isinstance(attention, Causal) else of_texts,
         "prefix_cache_tokens": 0 if isinstance(attention, Bidirectional) else PREFIX_TOKENS,
     }
     for name, default in defaults.items():
@@ -93,5 +111,4 @@ def cache_tokens(
             tokens = capacity
         counts.append(tokens)
         capacity = None if capacity is None else capacity - tokens
-    of_texts, of_beginnings = counts
-    return of_texts, of_beginnings
+    return counts[0], counts[1]
