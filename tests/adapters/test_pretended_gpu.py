@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dise_adapters.local.decoder.layer import Experts, Layer
 from dise_adapters.local.loading.planning import ALLOCATED
-from dise_adapters.local.loading.quantization import Quantizer
+from dise_adapters.local.loading.quantization import Quantizer, _tell
 from dise_core import Read, TokenLogProbs
 from tests import full_size
 from tests.pretended_gpu import Pass
@@ -140,6 +140,16 @@ def test_windows_count_as_what_they_run_and_not_as_their_texts(folder: Path) -> 
     assert [(seen.reads, seen.tokens) for seen in gpu.passes].count((8, 8 * 32)) > 5
     assert max(seen.tokens for seen in gpu.passes) <= 2048
     assert max(seen.peak for seen in gpu.passes) <= planned
+
+
+def test_integers_on_a_gpu_are_told_once_to_save_no_time(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _tell.cache_clear()
+    for _ in range(2):
+        with full_size.loaded(folder, quantization="int8"):
+            pass
+    assert caplog.messages == ["quantization='int8' saves memory on a GPU, not time."]
 
 
 def test_the_mask_of_blocks_is_made_on_the_device(tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ def _reader(
     forward pass, and models on several devices through transformers' and accelerate's.
     device: where a model goes that is quantized; until then it is in main memory.
     """
-    (is_spread, home), quantizer = spread_over(model), Quantizer.of(config)
+    (is_spread, home), quantizer = spread_over(model), Quantizer.of(config, device)
     device = home if is_spread or quantizer is None else device
     if not is_gpu(device):
         THREADS.fit(model.num_parameters())
@@ -242,7 +242,7 @@ def _own_reader(
     parts: DecoderParts, width: int, checkpoint: Checkpoint, config: EngineConfig
 ) -> TransformerReader:
     """Return a reader with our forward pass. width: numbers that it holds for a token."""
-    quantizer = Quantizer.of(config)
+    quantizer = Quantizer.of(config, parts.norm.device)
     places: WeightPlaces = {}
     parts, head, vocab_size = _with_head(parts, places, is_int8=quantizer is not None)
     attention, example, room = checkpoint.attention, parts.norm, None

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor, nn
 
 from dise_adapters.local.decoder.integers import BLOCK, Int4Linear, Int8Linear, IntegerLinear
+from dise_adapters.local.devices import is_gpu
 from dise_core import EngineConfig, InputError
 
 if TYPE_CHECKING:
     from dise_core.params.engine import Quantization
+
+log = logging.getLogger(__name__)
 
 MIN_SHARE = 0.5
 """Of a body's weights, the share that linear layers must hold."""
@@ -27,9 +32,13 @@ class Quantizer:
         self._method = method
 
     @classmethod
-    def of(cls, config: EngineConfig) -> Self | None:
+    def of(cls, config: EngineConfig, device: torch.device) -> Self | None:
         """Return what the options ask for; None without quantization."""
-        return None if config.quantization is None else cls(config.quantization)
+        if config.quantization is None:
+            return None
+        if is_gpu(device):
+            _tell(config.quantization)
+        return cls(config.quantization)
 
     def linear(self, weight: Tensor, bias: Tensor | None = None) -> IntegerLinear:
         """Return the layer with that weight [out, in] and bias [out], rounded."""
@@ -61,6 +70,12 @@ class Quantizer:
                 f"of the decoder of {name}",
                 "quantization",
             )
+
+
+@cache
+def _tell(method: Quantization) -> None:
+    """Tell once what was not shown: that it is faster there."""
+    log.warning("quantization=%r saves memory on a GPU, not time.", method)
 
 
 def linear_share(body: nn.Module, has_experts: bool = False) -> float:
