@@ -119,7 +119,7 @@ DEVICE ?= cuda
 TINY ?=
 
 gpu-check: $(VENV)/.installed-large
-	$(BIN)/python benchmarks/gpu_check.py --device $(DEVICE) $(TINY)
+	PYTHONPATH=. $(BIN)/python benchmarks/gpu_check.py --device $(DEVICE) $(TINY)
 
 # What a GPU would be asked to do, without one. Fails where that is wrong: two devices at once, waiting, too much memory.
 fake-gpu: $(VENV)/.installed-dev

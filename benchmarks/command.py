@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import math
 import os
 import re
 import statistics
@@ -51,10 +52,9 @@ def row(*cells: object) -> None:
 
 
 def resident(field: str) -> float:
-    """Return a field of this process's memory status in MiB."""
-    status = Path("/proc/self/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith(field))
-    return int(line.split()[1]) / 1024
+    """Return a field of this process's memory status in MiB; NaN where the system tells none."""
+    found = re.search(rf"{field}:\s+(\d+)", Path("/proc/self/status").read_text())
+    return int(found[1]) / 1024 if found else math.nan
 
 
 @contextmanager

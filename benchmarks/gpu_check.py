@@ -1,15 +1,21 @@
 """Whether a GPU computes what a CPU does, how fast, and in how much memory, at the shapes of
-LLaDA-8B and LLaDA2-mini with random weights: one table.
+LLaDA-8B and LLaDA2-mini with random weights.
 
-make gpu-check, or python benchmarks/gpu_check.py [--models llada-8b llada2-mini] [--folder DIR]
+make gpu-check, or PYTHONPATH=. python benchmarks/gpu_check.py [--probe] [--models llada-8b]
 python benchmarks/gpu_check.py --tiny   the same at a size that any CPU runs
 python benchmarks/gpu_check.py --device cpu --models random-100m   what int8 and int4 save on a CPU
 
-Errors are those of log-probabilities at two layers of the full width, against a CPU in float32. A
-pass is over --texts of --tokens, of which 32 each are read; its share is that of the rate of a
-large matmul in bfloat16. Needs 50 GB of disk below --folder, which keeps the checkpoints if it is
-named; nothing is downloaded. On a CPU a pass is measured in processor time, which a busy machine
-hardly changes, and the memory is that of the process: set MALLOC_MMAP_THRESHOLD_=1048576.
+A GPU is first probed for about three minutes, LLaDA-8B's weights made on it (--probe: no more):
+torch's choice of attention, and what a new shape takes; passes, the first time and again, as DiSE
+chooses attention and with cuDNN allowed everywhere, and how often the host waits (a copy back to it
+does). In the table errors are those of log-probabilities at two layers of the full width, against a
+CPU in float32. A pass is over --texts of --tokens, of which 32 each are read; its share is that of
+the rate of a large matmul in bfloat16. Needs 36 GB of disk below --folder, one model at a time;
+nothing is downloaded. On a CPU a pass is measured in processor time, which a busy machine hardly
+changes, and the memory is that of the process: set MALLOC_MMAP_THRESHOLD_=1048576.
+
+An image with torch and transformers alone lacks the wheels of outlines-core, pluggy, pydantic (with
+pydantic-core, annotated-types, typing-inspection), tenacity and psutil.
 """
 
 from __future__ import annotations
@@ -20,16 +26,27 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import fake_gpu
 import numpy as np
 import random_checkpoints
 import torch
 from command import Parser, head, resident, row
 from random_checkpoints import Size
+from torch.nn.attention import SDPBackend
+
+from dise_adapters.checkpoint import weights
+from dise_adapters.local.reading import reader
+from dise_core import LLM, Read, TokenLogProbs
+from tests import full_size
 
 MODELS = {
     "llada-8b": random_checkpoints.LLADA_8B,
@@ -67,8 +84,6 @@ class Work:
 
     def reads(self, vocabulary: int) -> list[Any]:
         """Return the Reads of the last tokens of random texts."""
-        from dise_core import Read, TokenLogProbs
-
         shape = (self.texts, self.tokens)
         texts = np.random.default_rng(0).integers(0, vocabulary - 2, shape)
         positions = np.arange(self.tokens - READ, self.tokens)
@@ -79,29 +94,27 @@ class Work:
         tokens, read = self.texts * self.tokens, self.texts * READ
         heads = size.heads * size.head_dim
         keys = (size.key_heads or size.heads) * size.head_dim
-        projections, rest = size.width * (heads + 2 * keys), size.width * heads
-        rest += (
-            3
-            * size.width
-            * (size.expert_inner * (size.per_token + 1) if size.experts else size.inner)
-        )
+        inner = size.expert_inner * (size.per_token + 1) if size.experts else size.inner
         queries = tokens * (size.layers - 1) + read
-        products = tokens * size.layers * projections + queries * rest
-        return 2.0 * (products + 2 * queries * self.tokens * heads
-                      + read * size.width * size.vocabulary)  # fmt: skip
+        products = tokens * size.layers * size.width * (heads + 2 * keys)
+        products += queries * (size.width * (heads + 3 * inner) + 2 * self.tokens * heads)
+        return 2.0 * (products + read * size.width * size.vocabulary)
 
 
 def matmul_rate(device: str, dtype: torch.dtype, side: int) -> float:
     """Return the operations a second of a large square matmul."""
     one, other = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
-    times = []
-    for _ in range(8):
-        synchronize(device)
-        started = time.perf_counter()
-        one @ other
-        synchronize(device)
-        times.append(time.perf_counter() - started)
+    times = [seconds(device, lambda: one @ other) for _ in range(8)]
     return 2.0 * side**3 / statistics.median(times[2:])
+
+
+def seconds(device: str, call: Callable[[], object]) -> float:
+    """Return how long it takes until the device has done what is called."""
+    synchronize(device)
+    started = time.perf_counter()
+    call()
+    synchronize(device)
+    return time.perf_counter() - started
 
 
 def synchronize(device: str) -> None:
@@ -112,8 +125,6 @@ def synchronize(device: str) -> None:
 
 def logprobs(folder: Path, work: Work, **options: Any) -> np.ndarray:
     """Return the log-probabilities of two texts' own tokens, [2, READ]."""
-    from dise_core import LLM
-
     predictor = LLM(str(folder), **options).predictor
     few = replace(work, texts=2, tokens=min(work.tokens, 128))
     reads = few.reads(predictor.info.vocab_size)
@@ -122,8 +133,6 @@ def logprobs(folder: Path, work: Work, **options: Any) -> np.ndarray:
 
 def speed(folder: Path, size: Size, work: Work, rate: float, **options: Any) -> Iterator[str]:
     """Yield the cells of a row from loading on."""
-    from dise_core import LLM
-
     LLM("countdown", device=work.device, **options).score("", "1+2=3")  # imports what it will need
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
@@ -132,11 +141,11 @@ def speed(folder: Path, size: Size, work: Work, rate: float, **options: Any) -> 
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     before = resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")
-    started = time.perf_counter()
-    predictor = LLM(str(folder), device=work.device, **options).predictor
-    synchronize(work.device)
-    yield f"{time.perf_counter() - started:.1f}"
+    with suppress(OSError):  # some sandboxes have none
+        Path("/proc/self/clear_refs").write_text("5")
+    llm = LLM(str(folder), device=work.device, lazy=True, **options)
+    yield f"{seconds(work.device, llm.engine.load):.1f}"
+    predictor = llm.predictor
     yield f"{(resident('VmHWM') - before) / 1024:.2f}"
     held = torch.cuda.memory_allocated() / GIB if on_gpu else (resident("VmRSS") - before) / 1024
     yield f"{held:.2f}"
@@ -146,22 +155,19 @@ def speed(folder: Path, size: Size, work: Work, rate: float, **options: Any) -> 
         begun = clock()
         predictor.read(reads)
         times.append(clock() - begun)
-    seconds = statistics.median(times[1:])
-    done = work.flops(size) / seconds
-    yield f"{seconds * 1e3:.1f}"
-    yield f"{work.texts * work.tokens / seconds:,.0f}"
-    yield f"{done / 1e12:.2f}"
-    yield f"{done / rate:.0%}"
+    spent = statistics.median(times[1:])
+    done = work.flops(size) / spent
+    yield from (f"{spent * 1e3:.1f}", f"{work.texts * work.tokens / spent:,.0f}")
+    yield from (f"{done / 1e12:.2f}", f"{done / rate:.0%}")
     yield f"{torch.cuda.max_memory_allocated() / GIB:.2f}" if on_gpu else "-"
 
 
 def rows(name: str, size: Size, root: Path, work: Work, side: int) -> Iterator[Sequence[str]]:
     """Yield one row for each type of weights."""
-    shallow, whole = root / f"{name}-2-layers", root / name
     drawn = (torch.bfloat16, SHARD, work.device)
-    random_checkpoints.write(shallow, replace(size, layers=2), *drawn)
+    shallow = random_checkpoints.write(root / "few", replace(size, layers=2), *drawn)
     exact = logprobs(shallow, work, device="cpu", dtype="float32")
-    random_checkpoints.write(whole, size, *drawn)
+    whole = random_checkpoints.write(root / "whole", size, *drawn)
     rate = matmul_rate(work.device, torch.bfloat16, side)
     for kind, options in ROWS.items():
         error = np.abs(logprobs(shallow, work, device=work.device, **options) - exact)
@@ -169,6 +175,64 @@ def rows(name: str, size: Size, root: Path, work: Work, side: int) -> Iterator[S
         measured = kind != "float32" or name == "random-100m"
         cells += speed(whole, size, work, rate, **options) if measured else ["-"] * 8
         yield cells
+
+
+def attention(device: str, spread: int) -> None:
+    """Print what a new shape of attention takes as torch chooses, and the same again."""
+    head("attention", "backend", "new shape, ms", "again, ms")
+    for is_masked in (False, True):
+        times = []
+        for keys in range(300, 300 + spread):
+            query, key = (torch.randn(1, 32, n, 128, device=device).bfloat16() for n in (32, keys))
+            mask = torch.ones(1, 1, 1, keys, dtype=torch.bool, device=device)
+            given = (query, key, key, mask if is_masked else None)
+            attend = partial(torch.nn.functional.scaled_dot_product_attention, *given)
+            times.append([seconds(device, attend) * 1e3 for _ in range(2)])
+        chosen = SDPBackend(torch._fused_sdp_choice(*given)).name
+        row("masked" if is_masked else "plain", chosen, *np.median(times, axis=0).round(2))
+
+
+def probe(root: Path, work: Work, size: Size, is_tiny: bool) -> None:
+    """Print what the device does with LLaDA-8B's weights, made on it."""
+    attention(work.device, 2 if is_tiny else 8)
+    sizes = {"d_model": size.width, "n_heads": size.heads, "mlp_hidden_size": size.inner,
+             "vocab_size": 1024, "embedding_size": 1024, "mask_token_id": 1023,
+             "eos_token_id": 1022} if is_tiny else {}  # fmt: skip
+    few = full_size.write(root / "few", "LLaDA-8B", layers=2, **sizes)
+    whole = full_size.write(root / "whole", "LLaDA-8B", layers=size.layers, **sizes)
+    with mock.patch.object(weights, "safe_open", full_size.drawn(torch.device(work.device))):
+        exact = logprobs(few, work, device="cpu", dtype="float32")
+        error = np.abs(logprobs(few, work, device=work.device, dtype="bfloat16") - exact)
+        llm = LLM(str(whole), device=work.device, dtype="bfloat16")
+    reads = work.reads(full_size.WORDS)
+    least = min(seconds(work.device, lambda: llm.predictor.read(reads)) for _ in range(4))
+    rate = matmul_rate(work.device, torch.bfloat16, 256 if is_tiny else 8192)
+    print(f"\nlog-probabilities: {error.mean():.5f} off, {error.max():.4f} at most; a pass takes "
+          f"{least * 1e3:.1f} ms, {work.flops(size) / least / rate:.0%} of a matmul\n")  # fmt: skip
+    head("attention", "what is read", "first, s", "again, s", "host waits")
+    everywhere = mock.patch.object(reader, "without_plans", return_value=nullcontext())
+    for name, chosen in (("DiSE's choice", nullcontext()), ("torch's", everywhere)):
+        with chosen:
+            rounds = [list(timed_cases(llm, work.device, is_tiny)) for _ in range(2)]
+        for (case, first, _), (_, again, waits) in zip(*rounds, strict=True):
+            row(name, case, f"{first:.3f}", f"{again:.3f}", waits)
+
+
+def timed_cases(llm: LLM, device: str, is_tiny: bool) -> Iterator[tuple[str, float, int]]:
+    """Yield fake_gpu's cases, their seconds, and how often the host waited for the device."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        if device != "cpu":
+            torch.cuda.set_sync_debug_mode("warn")
+        begun = time.perf_counter()
+        for case in fake_gpu.cases(llm, *((4, 96) if is_tiny else (32, 512))):
+            synchronize(device)
+            waits = sum("synchroniz" in str(warning.message) for warning in told)
+            yield case, time.perf_counter() - begun, waits
+            told.clear()
+            begun = time.perf_counter()
+    if device != "cpu":
+        torch.cuda.set_sync_debug_mode("default")
 
 
 def main() -> None:
@@ -179,19 +243,25 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--folder", type=Path, help="keeps the checkpoints for the next time")
+    parser.add_argument("--folder", type=Path, help="of the files, deleted after each model")
+    parser.add_argument("--probe", action="store_true", help="probe the device, and no more")
     args = parser.options(device="cpu", texts=2, tokens=64, rounds=1)
     if args.device != "cpu" and not torch.cuda.is_available():
         sys.exit("gpu_check: there is no GPU here; --tiny runs the same on a CPU")
     work = Work(args.texts, args.tokens, args.rounds, args.device)
     device = "CPU" if args.device == "cpu" else torch.cuda.get_device_name(args.device)
     print(f"{device}, torch {torch.__version__}, {args.texts} texts of {args.tokens} tokens\n")
+    sizes = TINY if args.tiny else MODELS
+    if args.tiny or args.device != "cpu":
+        with tempfile.TemporaryDirectory() as root:
+            probe(Path(root), work, sizes["llada-8b"], args.tiny)
+    if args.probe:
+        return
+    print()
     head(*HEADS)
-    with tempfile.TemporaryDirectory() as temporary:
-        root = args.folder or Path(temporary)
-        for name in args.models:
-            size = (TINY if args.tiny else MODELS)[name]
-            for cells in rows(name, size, root, work, 512 if args.tiny else 8192):
+    for name in args.models:
+        with tempfile.TemporaryDirectory(dir=args.folder) as root:
+            for cells in rows(name, sizes[name], Path(root), work, 512 if args.tiny else 8192):
                 row(*cells)
 
 

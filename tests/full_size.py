@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 from unittest import mock
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -118,6 +119,25 @@ class Header:
 
     def get_tensor(self, name: str) -> Tensor:
         return self.get_slice(name)[...]
+
+
+def drawn(source: torch.device) -> type[Header]:
+    """Return a file whose weights are drawn on a device when they are read, alike each time."""
+
+    class Drawn(Header):
+        def __init__(self, path: Path, framework: str, device: str = "cpu") -> None:
+            super().__init__(path, framework)
+            self._place = device
+
+        def get_tensor(self, name: str) -> Tensor:
+            shape, generator = self._parts[name]["shape"], torch.Generator(source)
+            if len(shape) == 1:
+                return torch.ones(shape, dtype=torch.bfloat16, device=self._place)
+            generator.manual_seed(crc32(name.encode()))
+            numbers = torch.randn(shape, generator=generator, device=source, dtype=torch.bfloat16)
+            return numbers.mul_(shape[-1] ** -0.5).to(self._place)
+
+    return Drawn
 
 
 class Weight:
