@@ -160,7 +160,7 @@ def beside(section: Section, answer: Fields) -> Fields:
             text[place] = token
         theirs = step.written(stop)
         if theirs and first is None and theirs != (expected := next(ours, [])):
-            first = {"step": number, **difference(step, dict(theirs), dict(expected))}
+            first = {"step": number, **difference(step, dict(theirs), dict(expected))}  # type: ignore[arg-type]
     return {"is_equal": text[start:stop] == response, "loop": text[start:stop], "first": first}
 
 
