@@ -89,7 +89,7 @@ def test_a_bias_is_added_in_float32(sure: tuple[Tensor, Tensor], widening: None)
 
 def test_an_int8_head_rounds_its_states_and_not_its_logits(sure: tuple[Tensor, Tensor]) -> None:
     states, weight = sure
-    layer = Int8Linear(weight)
+    layer = Int8Linear([weight])
     logits = linear.into_float32(layer)(states)
     assert logits.dtype == torch.float32
     assert torch.equal(logits.bfloat16(), layer(states))

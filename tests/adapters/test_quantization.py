@@ -98,7 +98,7 @@ def test_integers_are_multiplied_exactly(
     drawn = torch.Generator().manual_seed(0)
     weight, states = (torch.randn(rows, 96, generator=drawn) for rows in (40, 7))
     weight[3], states[2] = 0, 0
-    made = layer(weight, torch.ones(40))
+    made = layer([weight], torch.ones(40))
     steps = made.integers().numpy()
     scale = weight.abs().amax(1).numpy() / np.float32(127)
     expected = linear_by_hand(states[[0, 1, 3, 4, 5, 6]], steps, scale) + 1
@@ -118,7 +118,7 @@ def test_a_gpu_gets_the_numbers_of_a_cpu(
     drawn = torch.Generator().manual_seed(0)
     weight, states = (torch.randn(rows, 96, generator=drawn).bfloat16() for rows in (40, 37))
     states[2] = 0
-    made, product = layer(weight, bias), torch._int_mm
+    made, product = layer([weight], bias), torch._int_mm
     asked = list[tuple[int, int]]()
 
     def multiplied(rounded: Tensor, part: Tensor) -> Tensor:
@@ -133,7 +133,7 @@ def test_a_gpu_gets_the_numbers_of_a_cpu(
         assert found.dtype == known.dtype
         assert torch.equal(found, known)
     assert asked == [(64, 16), (64, 16), (64, 8)] * 2  # more than 16 rows, and few at a time
-    odd = layer(weight[:39])
+    odd = layer([weight[:39]])
     assert torch.allclose(odd(states), states @ odd.weight(torch.bfloat16).T, rtol=0.02, atol=0.2)
 
 
@@ -160,11 +160,26 @@ def test_experts_of_a_gpu_answer_without_a_loop(
     assert (found - expected).abs().max() < 0.02 * expected.abs().max()
 
 
+@pytest.mark.parametrize("layer", [Int8Linear, Int4Linear])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_are_rounded_slice_by_slice_as_a_whole_one_in_float32_is(
+    layer: type[Int8Linear] | type[Int4Linear], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = torch.Generator().manual_seed(0)
+    parts = [torch.randn(rows, 96, generator=drawn).to(dtype) for rows in (5, 8, 1)]
+    whole = layer([torch.cat(parts).float()])
+    monkeypatch.setattr(integers, "SLICE", 3 * 96 + 1)
+    sliced = layer(parts)
+    assert torch.equal(sliced.integers(), whole.integers())
+    states = torch.randn(3, 96, generator=drawn)
+    assert torch.equal(sliced(states), whole(states))
+
+
 @pytest.mark.usefixtures("exact_states")
 @pytest.mark.parametrize("layer", [Int8Linear, Int4Linear])
 def test_float16_holds_products_with_integers(layer: type[Int8Linear] | type[Int4Linear]) -> None:
     weight = torch.full((1, 4096), 0.01, dtype=torch.float16)
-    found = layer(weight)(torch.ones(1, 4096, dtype=torch.float16))
+    found = layer([weight])(torch.ones(1, 4096, dtype=torch.float16))
     assert found.item() == pytest.approx(40.96, rel=0.01)
 
 

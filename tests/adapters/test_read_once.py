@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from dise_adapters.checkpoint import gguf, hub, weights
 from dise_core import LLM, Read, TokenLogProbs
@@ -49,6 +51,17 @@ def objects(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def answer(llm: LLM) -> None:
     ids = np.array([2, 3, 4])
     llm.predictor.read([Read(ids, np.arange(1, 3), TokenLogProbs(ids[1:]))])
+
+
+def test_weights_are_read_in_the_order_of_their_files(tmp_path: Path) -> None:
+    names = {"b": ["x", "w"], "a": ["z", "y"]}  # safetensors writes the longest types first
+    index = {name: f"{file}.safetensors" for file in names for name in names[file]}
+    for file, (long, short) in names.items():
+        parts = {short: torch.zeros(2, dtype=torch.int8), long: torch.zeros(2)}
+        save_file(parts, tmp_path / f"{file}.safetensors")
+    (tmp_path / weights.INDEX).write_text(json.dumps({"weight_map": index}))
+    read = weights.Safetensors(tmp_path).read(["w", "x", "y", "z"], torch.device("cpu"))
+    assert [name for name, _ in read] == ["z", "y", "x", "w"]
 
 
 @pytest.mark.parametrize("name", [*MODELS, "judge"])

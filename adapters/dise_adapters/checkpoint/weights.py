@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,8 +53,8 @@ class WeightSource(ABC):
 
     @abstractmethod
     def read(self, names: Iterable[str], place: device) -> Iterator[tuple[str, Tensor]]:
-        """Yield weights by name, on that device where the format allows it. Those of a
-        file follow each other; it is mapped meanwhile.
+        """Yield weights by name, on that device where the format allows it, in the order
+        of their files, each mapped meanwhile.
         """
 
 
@@ -96,11 +95,11 @@ class Safetensors(WeightSource):
         return {name: files[part.path].get_slice(name) for name, part in self.stored.items()}
 
     def read(self, names: Iterable[str], place: device) -> Iterator[tuple[str, Tensor]]:
-        ordered = sorted(names, key=lambda name: self.stored[name].path)
+        wanted = set(names)
         file: Any
-        for path, group in groupby(ordered, key=lambda name: self.stored[name].path):
+        for path in sorted({self.stored[name].path for name in wanted}):
             with safe_open(path, framework="pt", device=str(place)) as file:
-                for name in group:
+                for name in filter(wanted.__contains__, file.offset_keys()):
                     yield name, file.get_tensor(name)
 
     @cached_property

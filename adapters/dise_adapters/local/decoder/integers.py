@@ -34,8 +34,10 @@ LARGE = 128
 BITS = 8
 """Of a block's scale behind the point."""
 
-ROWS = 4096
-"""Rows of a weight that are rounded at one time: large ones take no memory twice."""
+SLICE = 2**19
+"""Numbers of a weight that are rounded at one time: their float32 stays in a cache, and
+in memory that is kept, where glibc maps buffers above 32 MiB anew each time.
+"""
 
 UNPACKED = 1024
 """Rows of a weight that a CPU unpacks and multiplies at one time. Measured with 4,096
@@ -141,10 +143,16 @@ class IntegerLinear(nn.Module):
 class Int8Linear(IntegerLinear):
     """A layer of int8; of an embedding too, whose rows it returns."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        integers, scale = _rounded(weight, _int8)
+    def __init__(
+        self,
+        weights: Sequence[Tensor],
+        bias: Tensor | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """weights: [., in] each, joined. dtype: of the rows it returns, or else theirs."""
+        integers, scale = _rounded(weights, _int8)
         super().__init__(scale.flatten(), bias)
-        self._integers, self._dtype = integers, weight.dtype
+        self._integers, self._dtype = integers, dtype or weights[0].dtype
 
     def parts(self, most: int | None = None) -> Iterator[Tensor]:
         yield from torch.split(self._integers, most or len(self._integers))
@@ -153,19 +161,20 @@ class Int8Linear(IntegerLinear):
         return self._integers
 
     def rows(self, ids: Tensor) -> Tensor:
-        """Return rows [..., in] of the weight, in the type that it had."""
+        """Return rows [..., in] of the weight."""
         return (self._integers[ids] * self._scale[ids, None]).to(self._dtype)
 
 
 class Int4Linear(IntegerLinear):
-    """A layer of int4. The rows of the weight must consist of blocks.
+    """A layer of int4. The rows of the weights must consist of blocks.
 
     Columns are ordered by their number in a block, and then by block, so that the blocks'
     scales lie side by side as the numbers do that they multiply.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        words, factors, scale = _rounded(weight, _int4)
+    def __init__(self, weights: Sequence[Tensor], bias: Tensor | None = None) -> None:
+        """weights: [., in] each, joined."""
+        words, factors, scale = _rounded(weights, _int4)
         super().__init__(scale.flatten(), bias)
         self._words, self._factors = words, factors
 
@@ -242,9 +251,21 @@ def _scale(numbers: Tensor) -> Tensor:
     return numbers.abs().amax(-1, keepdim=True).float().div_(MAX_INT8).clamp_(min=MIN_SCALE)
 
 
-def _rounded(weight: Tensor, rounding: Callable[[Tensor], Sequence[Tensor]]) -> list[Tensor]:
-    parts = [rounding(part.float()) for part in torch.split(weight, ROWS)]
-    return [torch.cat(tensors) for tensors in zip(*parts, strict=True)]
+def _rounded(
+    weights: Sequence[Tensor], rounding: Callable[[Tensor], Sequence[Tensor]]
+) -> list[Tensor]:
+    """Return what `rounding` makes of the rows of all weights, slice by slice."""
+    results, end = list[Tensor](), 0
+    for weight in weights:
+        for rows in torch.split(weight, max(1, SLICE // weight.shape[1])):
+            rounded = rounding(rows)
+            if not results:
+                num_rows = sum(map(len, weights))
+                results = [part.new_empty(num_rows, *part.shape[1:]) for part in rounded]
+            start, end = end, end + len(rows)
+            for result, part in zip(results, rounded, strict=True):
+                result[start:end] = part
+    return results
 
 
 def _int8(weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -175,7 +175,7 @@ class SeparateExperts(nn.Module):
         super().__init__()
         self._activation = experts.act_fn
         pairs = zip(experts.gate_up_proj.detach(), experts.down_proj.detach(), strict=True)
-        self._layers = [[make_linear(weight, None) for weight in pair] for pair in pairs]
+        self._layers = [[make_linear([weight], None) for weight in pair] for pair in pairs]
 
     def forward(self, states: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
         """Return what the experts make of states [T, d]. experts: those of each token,
@@ -209,7 +209,7 @@ class JoinedExperts(nn.Module):
         self._activation, self._num_experts = experts.act_fn, len(experts.down_proj)
         weights = experts.gate_up_proj, experts.down_proj
         self._gate_and_up, self._down = (
-            make_linear(weight.detach().flatten(0, 1), None) for weight in weights
+            make_linear([weight.detach().flatten(0, 1)], None) for weight in weights
         )
 
     def forward(self, states: Tensor, experts: Tensor, weights: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ torch.compile packs the weights that it may freeze in the same way.
 """
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 
 import torch
@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from dise_adapters.local.decoder.integers import IntegerLinear
 from dise_adapters.local.devices import is_gpu
 
-MakeLinear = Callable[[Tensor, Tensor | None], nn.Module]
-"""Returns the linear layer of a weight [out, in] and a bias [out]."""
+MakeLinear = Callable[[Sequence[Tensor], Tensor | None], nn.Module]
+"""Returns the linear layer of weights [., in] that are joined, and a bias [out]."""
 
 ROWS = 64
 """The number of rows that the packed layout is chosen for; it works for any number."""
@@ -56,8 +56,11 @@ def can_pack(weight: Tensor) -> bool:
     return weight.dtype == torch.float32 or mkldnn._is_mkldnn_bf16_supported()
 
 
-def linear(weight: Tensor, bias: Tensor | None = None) -> nn.Module:
-    """Return the layer of a weight [out, in] and a bias [out], packed where it can be."""
+def linear(weights: Sequence[Tensor], bias: Tensor | None = None) -> nn.Module:
+    """Return the layer of weights [., in], joined, and a bias [out], packed where it can
+    be.
+    """
+    weight = weights[0] if len(weights) == 1 else torch.cat(list(weights))
     return PackedLinear(weight, bias) if can_pack(weight) else torch_linear(weight, bias)
 
 
@@ -96,9 +99,8 @@ def torch_linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
     return layer.requires_grad_(False)
 
 
-def joined(weights: Mapping[str, Tensor], *names: str) -> tuple[Tensor, Tensor | None]:
-    """Return the weight and the bias of a layer that joins the outputs of several."""
+def joined(weights: Mapping[str, Tensor], *names: str) -> tuple[list[Tensor], Tensor | None]:
+    """Return the weights and the bias of a layer that joins the outputs of several."""
     matrices = [weights[f"{name}.weight"] for name in names]
     biases = [weights[f"{name}.bias"] for name in names if f"{name}.bias" in weights]
-    weight = matrices[0] if len(matrices) == 1 else torch.cat(matrices)
-    return weight, torch.cat(biases) if biases else None
+    return matrices, torch.cat(biases) if biases else None

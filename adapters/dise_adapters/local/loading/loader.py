@@ -68,7 +68,7 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
         )
     check_implementation(config.attn_implementation, checkpoint.attention)
     if config.attn_implementation == "sdpa" and config.device_map is None:
-        stored = stored_decoder(checkpoint, device, dtype)
+        stored = stored_decoder(checkpoint, device, dtype, config.quantization is not None)
         if stored is not None:
             return _stored_reader(stored, checkpoint, config)
     model = _from_pretrained(checkpoint, config, device, dtype)
@@ -280,8 +280,10 @@ def _with_head(
             places["model.embed_tokens.weight"] += places["lm_head.weight"]
             places["lm_head.weight"] = places["model.embed_tokens.weight"]
         return parts, head, len(words)
-    table = Int8Linear(words)
-    head = table if parts.head is None else Int8Linear(*parts.head())
+    head = table = Int8Linear([words], dtype=parts.norm.dtype)
+    if parts.head is not None:
+        weight, bias = parts.head()
+        head = Int8Linear([weight], bias)
     return replace(parts, embedding=table), head, len(words)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 
+from dise_adapters.local.decoder.integers import SLICE
 from dise_adapters.local.decoder.linear import can_pack
 from dise_adapters.local.devices import is_gpu
 from dise_adapters.local.loading.stored import EMBEDDING, HEAD, StoredDecoder, stored_decoder
@@ -129,19 +130,35 @@ def _own_size(
     that is done.
     """
     size, head, model_size = dtype.itemsize, outline.head, 0.0
+    is_mapped = _stays_mapped(outline, device, dtype, quantization)
     if quantization is None:
         is_packed = not is_gpu(device) and can_pack(torch.empty(0, dtype=dtype))
         ends = outline.embedding + (head or outline.embedding * is_packed)
         model_size = size * (ends + outline.layers)
         tables, rounding = size * (ends + head), 0
+        copies = 1 if is_mapped else 2
     else:
         model_size = outline.embedding + head + BYTES[quantization] * outline.layers
-        tables = (size + 1) * outline.embedding + (size + 2) * head
-        rounding = 16 * outline.weight  # in float32, with three more of that size
+        read = 0 if is_mapped else size
+        tables = (read + 1) * (outline.embedding + head)
+        rounding = 16 * min(outline.weight, SLICE)  # in float32, with three more of that size
+        copies = 0 if is_mapped else 1
     unpacking = 4 * outline.unpacked
     tables += unpacking * max(outline.embedding, head)
-    layer = 2 * size * outline.layer + rounding + unpacking * outline.weight
+    layer = copies * size * outline.layer + rounding + unpacking * outline.weight
     return Size(model_size, max(tables, model_size + layer))
+
+
+def _stays_mapped(
+    outline: Outline, device: torch.device, dtype: torch.dtype, quantization: Quantization | None
+) -> bool:
+    """Return whether layers are made of what the file holds, as StoredDecoder does."""
+    stored = STORED.get(outline.dtype)
+    if is_gpu(device) or outline.unpacked or stored is None:
+        return False
+    if quantization is None:
+        return stored == dtype and can_pack(torch.empty(0, dtype=dtype))
+    return torch.promote_types(stored, dtype) == dtype
 
 
 def _own_counts(decoder: StoredDecoder) -> tuple[int, int, int, int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Self
 
@@ -40,17 +41,16 @@ class Quantizer:
             _tell(config.quantization)
         return cls(config.quantization)
 
-    def linear(self, weight: Tensor, bias: Tensor | None = None) -> IntegerLinear:
-        """Return the layer with that weight [out, in] and bias [out], rounded."""
+    def linear(self, weights: Sequence[Tensor], bias: Tensor | None = None) -> IntegerLinear:
+        """Return the layer of weights [., in], joined and rounded, and a bias [out]."""
         if self._method == "int8":
-            return Int8Linear(weight, bias)
-        if weight.shape[1] % BLOCK:
+            return Int8Linear(weights, bias)
+        if (width := weights[0].shape[1]) % BLOCK:
             raise InputError(
-                f"quantization='int4' needs rows of a multiple of {BLOCK} weights, not "
-                f"{weight.shape[1]}",
+                f"quantization='int4' needs rows of a multiple of {BLOCK} weights, not {width}",
                 "quantization",
             )
-        return Int4Linear(weight, bias)
+        return Int4Linear(weights, bias)
 
     def modules(self, body: nn.Module, name: object, device: torch.device) -> None:
         """Replace all linear layers of a body, on the device. Raises as refuse_few."""
@@ -60,7 +60,7 @@ class Quantizer:
                 if isinstance(layer, nn.Linear):
                     layer.to(device)
                     bias = None if layer.bias is None else layer.bias.detach()
-                    setattr(parent, part, self.linear(layer.weight.detach(), bias))
+                    setattr(parent, part, self.linear([layer.weight.detach()], bias))
 
     def refuse_few(self, share: float, name: object) -> None:
         """Raise InputError where few of a decoder's weights are in linear layers."""

@@ -20,7 +20,9 @@ from torch.nn.functional import silu
 
 from dise_adapters.checkpoint.files import one_line
 from dise_adapters.local.decoder.layer import Traits
+from dise_adapters.local.decoder.linear import can_pack
 from dise_adapters.local.decoder.own import DecoderParts, Rotation
+from dise_adapters.local.devices import is_gpu
 from dise_adapters.local.loading.planning import RESIDUALS
 from dise_adapters.local.loading.quiet import counting
 from dise_adapters.local.loading.weighing import refuse_not_finite
@@ -52,6 +54,7 @@ class StoredDecoder:
     """A decoder whose weights are read from its files when they are asked for.
 
     names: of each weight in its file. count: is told how many numbers were read.
+    is_rounded: whether all matrices are to be rounded to integers.
     """
 
     source: WeightSource
@@ -61,6 +64,7 @@ class StoredDecoder:
     device: torch.device
     dtype: torch.dtype
     count: Callable[[int], None]
+    is_rounded: bool
 
     @property
     def is_tied(self) -> bool:
@@ -91,7 +95,8 @@ class StoredDecoder:
         return {name.removeprefix(prefix): weight for name, weight in weights.items()}, None
 
     def read(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """Return weights by name, on the device and in the type of the model.
+        """Return weights by name, on the device and in the type of the model; those that
+        a CPU packs or rounds, as they are in the files, where that loses nothing.
 
         Main memory holds these weights and no others beside the model, mapped from the
         files that are then closed. Raises CheckpointError for weights that are not
@@ -101,16 +106,28 @@ class StoredDecoder:
         weights, ours = dict[str, Tensor](), {self.names[name]: name for name in names}
         try:
             for name, stored in self.source.read(ours, self.device):
-                weights[ours[name]] = stored.to(self.device, self.dtype, copy=True)
+                is_mapped = self._stays_mapped(ours[name], stored)
+                copied = None if is_mapped else stored.to(self.device, self.dtype, copy=True)
+                weights[ours[name]] = stored if copied is None else copied
                 self.count(stored.numel())
         except Exception as error:
             raise ModelError(f"cannot load {self.source.folder}: {one_line(error)}") from error
         refuse_not_finite(self.source.folder, weights.items())
         return weights
 
+    def _stays_mapped(self, name: str, stored: Tensor) -> bool:
+        """Return whether a weight's layer is made of what the file holds, which needs no
+        copy beside it.
+        """
+        if is_gpu(self.device) or stored.dim() < 2:
+            return False
+        if self.is_rounded:
+            return torch.promote_types(stored.dtype, self.dtype) == self.dtype
+        return stored.dtype == self.dtype and name != EMBEDDING and can_pack(stored)
+
 
 def stored_decoder(
-    checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype
+    checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, is_rounded: bool = False
 ) -> StoredDecoder | None:
     """Return the checkpoint's decoder; None where its weights are not exactly those of
     one: what is wrong with them is then transformers' to say.
@@ -136,7 +153,8 @@ def stored_decoder(
         return None
     num_read = {name: shape for name, shape in shapes.items() if not (is_tied and name == HEAD)}
     count = counting(sum(map(math.prod, num_read.values())), checkpoint.told)
-    return StoredDecoder(checkpoint.weights, settings, shapes, names, device, dtype, count)
+    kinds = (device, dtype, count, is_rounded)
+    return StoredDecoder(checkpoint.weights, settings, shapes, names, *kinds)
 
 
 def _head_dim(settings: ConfigFields) -> int:
