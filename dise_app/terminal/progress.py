@@ -14,6 +14,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
     TaskProgressColumn,
     TextColumn,
@@ -123,34 +124,40 @@ def opening(model: str) -> Iterator[None]:
 
 @contextmanager
 def loading(model: str) -> Iterator[Callable[[float], None]]:
-    """Yield a function that shows the share of the model's weights that is read, on a
-    terminal at once, elsewhere in a line every INTERVAL seconds.
+    """Yield a function that shows the share of the model's weights that is read, and how
+    long the others take, on a terminal at once, elsewhere in a line every INTERVAL
+    seconds.
     """
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _printed_at_times(lambda share: f"loading {model}: {share:.0%}")
+        yield _printed_at_times(model)
         return
     text = "loading {task.description} {task.percentage:.0f}%"
-    with _spinning(console, text, is_hidden=False) as progress:
+    remaining = (TextColumn("left"), TimeRemainingColumn())
+    with _spinning(console, text, False, BarColumn(), *remaining) as progress:
         task = progress.add_task(model.replace("[", r"\["), total=1.0)
         yield lambda share: progress.update(task, completed=share)
 
 
-def _spinning(console: Console, text: str, is_hidden: bool) -> Progress:
-    columns = (SpinnerColumn(), TextColumn(text), TimeElapsedColumn())
+def _spinning(console: Console, text: str, is_hidden: bool, *more: ProgressColumn) -> Progress:
+    columns = (SpinnerColumn(), TextColumn(text), TimeElapsedColumn(), *more)
     return Progress(*columns, console=console, disable=is_hidden, transient=True)
 
 
-def _printed_at_times(text_of: Callable[[float], str]) -> Callable[[float], None]:
-    """Return a function that prints a number's text at most every INTERVAL seconds."""
+def _printed_at_times(model: str) -> Callable[[float], None]:
+    """Return a function that prints the share of a model that is loaded, at most every
+    INTERVAL seconds.
+    """
     started = printed = time.monotonic()
 
-    def tell(number: float) -> None:
+    def tell(share: float) -> None:
         nonlocal printed
         now = time.monotonic()
         if now - printed >= INTERVAL:
-            printed = now
-            print(f"dise: {text_of(number)} after {now - started:.0f} s", file=sys.stderr)
+            printed, seconds = now, now - started
+            num_left = seconds * (1 - share) / share
+            text = f"dise: loading {model}: {share:.0%} after {seconds:.0f} s"
+            print(f"{text}, about {num_left:.0f} s left", file=sys.stderr)
 
     return tell
 

@@ -158,7 +158,8 @@ def test_loading_tells_its_share(
     monkeypatch.setattr(progress, "INTERVAL", 0)
     for attention in ("sdpa", "eager"):  # by our own decoder, and by transformers
         LLM(folder, attn_implementation=attention, shown=progress.loading)
-        told = re.findall(rf"dise: loading {folder}: (\d+)% after \d+ s", capsys.readouterr().err)
+        line = rf"dise: loading {folder}: (\d+)% after \d+ s, about \d+ s left\n"
+        told = re.findall(line, capsys.readouterr().err)
         assert len(told) > 10
         assert told[-1] == "100"
         assert told == sorted(told, key=int)
@@ -175,4 +176,4 @@ def test_a_terminal_shows_the_share_while_it_loads(
     with progress.loading("a model") as told:
         told(0.43)
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
-    assert "loading a model 43%" in shown
+    assert re.search(r"loading a model 43% 0:00:0\d ━+[^\n]*? left \S", shown)
