@@ -55,9 +55,7 @@ def test_a_benchmark_runs_and_prints_its_table(
     module, reason = NEEDS.get(script.name, ("dise_core", ""))
     if find_spec(module) is None:
         pytest.skip(reason)
-    before = [ROOT] if script.name == "two_versions.py" else []
-    arguments = [script, *before, "--tiny"]
-    monkeypatch.setattr(sys, "argv", list(map(str, arguments)))
+    monkeypatch.setattr(sys, "argv", [str(script), "--tiny"])
     runpy.run_path(str(script), run_name="__main__")
     shown = capsys.readouterr().out
     assert FIGURES.search(shown), shown
