@@ -14,6 +14,7 @@ from dise_adapters.checkpoint.hub import read_config
 from dise_adapters.checkpoint.weights import Safetensors
 from dise_adapters.families.family import Checkpoint
 from dise_adapters.families.llada import LLADA
+from dise_adapters.local.decoder import speed
 from dise_adapters.local.loading import claims, room
 from dise_adapters.local.memory import free_main_memory
 from dise_core import LLM, EngineConfig, InputError
@@ -107,6 +108,7 @@ def test_auto_is_float32_where_that_fits_with_a_pass_and_else_the_files_16_bits(
     caplog: pytest.LogCaptureFixture,
     dtype: torch.dtype,
 ) -> None:
+    monkeypatch.setattr(claims, "is_slow", lambda _: False)
     folder, name = folder_of(tmp_path, dtype), str(dtype).removeprefix("torch.")
     free(monkeypatch, 4 * NUMBERS + PASS)
     llm = LLM(str(folder), device="cpu")
@@ -117,6 +119,29 @@ def test_auto_is_float32_where_that_fits_with_a_pass_and_else_the_files_16_bits(
     assert (dtype_of(llm), llm.config.dtype) == (dtype, name)
     [record] = caplog.records
     assert f"is loaded as {name}, as it is stored: float32 would need 0.1 GiB" in record.message
+
+
+def test_float16_that_is_multiplied_slowly_is_told_where_named_and_else_avoided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(claims, "is_slow", lambda dtype: dtype == torch.float16)
+    folder = str(folder_of(tmp_path, torch.float16))
+    assert dtype_of(LLM(folder, device="cpu", dtype="float16")) == torch.float16
+    [slow] = caplog.messages
+    assert slow == "This processor multiplies float16 slowly: --dtype bfloat16 takes less time."
+    assert dtype_of(LLM(folder, device="cpu", dtype="bfloat16")) == torch.bfloat16
+    free(monkeypatch, 4 * NUMBERS + PASS - 1)
+    assert dtype_of(LLM(folder, device="cpu")) == torch.bfloat16
+    [_, narrowed] = caplog.messages
+    assert "is loaded as bfloat16, as this processor multiplies float16 slowly" in narrowed
+
+
+def test_the_processor_says_what_it_multiplies_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not speed.is_slow(torch.float32)
+    seconds = {torch.float32: 1.0, torch.bfloat16: 0.5, torch.float16: 1.6}
+    monkeypatch.setattr(speed, "_seconds", seconds.__getitem__)
+    is_slow = speed.is_slow.__wrapped__
+    assert [is_slow(dtype) for dtype in seconds] == [False, False, True]
 
 
 def test_weights_stored_in_float32_are_never_rounded_unasked(

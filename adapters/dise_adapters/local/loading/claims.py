@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 
+from dise_adapters.local.decoder.speed import is_slow
 from dise_adapters.local.devices import choose_device, choose_dtype, free_bytes, is_gpu
 from dise_adapters.local.loading.outline import Outline, Size, sizes
 from dise_adapters.local.loading.planning import pass_bytes
@@ -66,7 +67,16 @@ class Claim:
         half = self.outline.half
         if self.config.dtype != "auto" or self.dtype != torch.float32 or half is None:
             return self
+        is_slow = half == "float16" and self.having(dtype=half).is_slow
+        if is_slow and not self.having(dtype="bfloat16").is_slow:
+            half = "bfloat16"
         return self.having(dtype=half)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the processor multiplies the type of the weights slowly."""
+        is_whole = self.config.quantization is None and not is_gpu(self.device)
+        return is_whole and is_slow(self.dtype)
 
     @property
     def sizes(self) -> dict[str, Size]:

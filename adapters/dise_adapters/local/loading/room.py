@@ -32,6 +32,8 @@ def fitted(pairs: Sequence[tuple[Checkpoint, EngineConfig]]) -> list[EngineConfi
     if wide:
         _refuse_too_large(list(claims.values()), free)
     for number, claim in wide.items():
+        if claim.config.dtype != "auto" and claim.is_slow:
+            _tell_slow(claim)
         sizes = [claims[index].sizes for index in claims if index != number]
         required = needs([claim.sizes_in_use, *sizes])
         if (place := lacking(required, free)) is None:
@@ -51,12 +53,23 @@ def refuse_unloaded(model: str, num_weights: int, is_ours: bool, config: EngineC
         _refuse_too_large([claim], free_of([claim]))
 
 
-def _tell_narrowed(claim: Claim, num_bytes: float, free: float, num_others: int) -> None:
+def _tell_slow(claim: Claim) -> None:
+    quick = "float32" if claim.having(dtype="bfloat16").is_slow else "bfloat16"
     log.warning(
-        "The checkpoint in %s is loaded as %s, as it is stored: float32 would need %.1f GiB%s, and "
+        "This processor multiplies %s slowly: --dtype %s takes less time.",
+        claim.config.dtype,
+        quick,
+    )
+
+
+def _tell_narrowed(claim: Claim, num_bytes: float, free: float, num_others: int) -> None:
+    is_stored = claim.config.dtype == claim.outline.half
+    log.warning(
+        "The checkpoint in %s is loaded as %s, %s: float32 would need %.1f GiB%s, and "
         "%.1f GiB are free.",
         claim.where,
         claim.config.dtype,
+        "as it is stored" if is_stored else "as this processor multiplies float16 slowly",
         num_bytes / GIB,
         ", with the model beside it" if num_others else "",
         free / GIB,
