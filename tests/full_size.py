@@ -114,6 +114,8 @@ class Header:
     def keys(self) -> list[str]:
         return list(self._parts)
 
+    offset_keys = keys
+
     def get_slice(self, name: str) -> Weight:
         return Weight(self._parts[name]["shape"])
 
