@@ -91,7 +91,7 @@ def table(args: Any, folder: Path) -> None:
     columns = (f"pass of {count}, s (processor)" for count in args.tokens)
     head("type", "start, s", "page faults, M", "peak, GiB", *columns)
     for kind in args.types:
-        worker = Worker(__file__, "--serve", THP_MEM_ALLOC_ENABLE="1")
+        worker = Worker(__file__, "--serve")
         found = worker.ask(str(folder), kind, args.tokens, args.rounds)
         worker.close()
         if "refused" in found:
