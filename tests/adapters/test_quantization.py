@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from dise_adapters.local.decoder import integers
-from dise_adapters.local.decoder.integers import Int4Linear, Int8Linear
+from dise_adapters.local.decoder.integers import Int4Linear, Int8Linear, PackedInt8Linear
 from dise_adapters.local.decoder.layer import JoinedExperts
 from dise_adapters.local.loading.quantization import Quantizer
 from dise_core import LLM, Distribution, InputError, Read
@@ -107,6 +107,19 @@ def test_integers_are_multiplied_exactly(
     assert (found[2] == 1).all()
     assert (found[:, 3] == 1).all()
     np.testing.assert_array_equal(made(states[4:]).numpy(), found[4:])
+
+
+@pytest.mark.skipif(not integers.packs_integers(), reason="needs VNNI")
+@pytest.mark.parametrize("shape", [(40, 96), (39, 97), (3, 33)])
+def test_a_packed_layer_of_int8_answers_as_one_that_is_not(shape: tuple[int, int]) -> None:
+    drawn = torch.Generator().manual_seed(0)
+    weight = torch.randn(shape, generator=drawn)
+    packed, plain = PackedInt8Linear([weight]), Int8Linear([weight])
+    assert torch.equal(packed.integers(), plain.integers())
+    for rows in (1, 7, 64):
+        states = 100 * torch.randn(rows, shape[1], generator=drawn)
+        assert torch.equal(packed(states), plain(states))
+    assert type(integers.int8_linear([weight])) is PackedInt8Linear
 
 
 @pytest.mark.skipif(not integers.multiplies_integers(), reason="needs VNNI")

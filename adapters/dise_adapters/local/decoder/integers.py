@@ -135,9 +135,12 @@ class IntegerLinear(nn.Module):
         scale = _scale(states)
         rounded = self.ordered((states / scale).round_().to(torch.int8))
         rounded = pad(rounded, (0, 0, 0, -len(states) % STEP))
-        products = [torch._int_mm(rounded, part.t())[: len(states)] for part in self.parts()]
-        product = products[0] if len(products) == 1 else torch.cat(products, 1)
-        return product.float().mul_(scale)
+        return self._sums(rounded)[: len(states)].mul_(scale)
+
+    def _sums(self, states: Tensor) -> Tensor:
+        """Return states of int8 [T, in] times the weight in steps, float32 [T, out]."""
+        products = [torch._int_mm(states, part.t()) for part in self.parts()]
+        return (products[0] if len(products) == 1 else torch.cat(products, 1)).float()
 
 
 class Int8Linear(IntegerLinear):
@@ -163,6 +166,28 @@ class Int8Linear(IntegerLinear):
     def rows(self, ids: Tensor) -> Tensor:
         """Return rows [..., in] of the weight."""
         return (self._integers[ids] * self._scale[ids, None]).to(self._dtype)
+
+
+class PackedInt8Linear(Int8Linear):
+    """The same on a CPU, packed for oneDNN once: `torch._int_mm` packs at each product,
+    which takes twice as long as to multiply by 33 states.
+    """
+
+    def __init__(self, weights: Sequence[Tensor], bias: Tensor | None = None) -> None:
+        super().__init__(weights, bias)
+        self._num_columns = weights[0].shape[1]
+        self._packed = torch.ops.onednn.qlinear_prepack(self._integers, None)
+        del self._integers
+
+    def parts(self, most: int | None = None) -> Iterator[Tensor]:
+        yield from torch.split(self.integers(), most or len(self._scale))
+
+    def integers(self) -> Tensor:
+        identity = torch.eye(self._num_columns, dtype=torch.int8)
+        return self._sums(identity).t().to(torch.int8).contiguous()
+
+    def _sums(self, states: Tensor) -> Tensor:
+        return _multiplied(states, self._packed)
 
 
 class Int4Linear(IntegerLinear):
@@ -226,6 +251,12 @@ def _unpacked(words: Tensor, factors: Tensor, wide: Tensor, narrow: Tensor) -> T
     return narrow[:size].copy_(wide[:size]).view(num_rows, -1)
 
 
+def int8_linear(weights: Sequence[Tensor], bias: Tensor | None = None) -> Int8Linear:
+    """Return the layer of int8 that is the fastest where the weights are."""
+    is_packed = not is_gpu(weights[0].device) and packs_integers()
+    return (PackedInt8Linear if is_packed else Int8Linear)(weights, bias)
+
+
 @cache
 def multiplies_integers() -> bool:
     """Return whether int8 is multiplied fast and without overflow: x86 with VNNI does."""
@@ -234,6 +265,27 @@ def multiplies_integers() -> bool:
         return False
     largest = torch.full((STEP, 64), MAX_INT8, dtype=torch.int8)
     return bool((torch._int_mm(largest, largest.t()) == 64 * MAX_INT8**2).all())
+
+
+@cache
+def packs_integers() -> bool:
+    """Return whether oneDNN multiplies packed integers, too, fast and without overflow."""
+    if not multiplies_integers() or not hasattr(torch.ops.onednn, "qlinear_prepack"):
+        return False
+    largest = torch.full((STEP, 64), MAX_INT8, dtype=torch.int8)
+    packed = torch.ops.onednn.qlinear_prepack(largest, None)
+    return bool((_multiplied(largest, packed) == 64 * MAX_INT8**2).all())
+
+
+def _multiplied(states: Tensor, packed: Tensor) -> Tensor:
+    """Return states of int8 [T, in] times a packed weight [out, in], float32 [T, out]."""
+    # Of states without a sign, 128 more, which oneDNN takes off the sums: VNNI's own kind.
+    unsigned = states.view(torch.uint8) ^ 128
+    plain = (torch.ones(1), torch.zeros(1, dtype=torch.int32), None)  # scale, zero, and bias
+    result: Tensor = torch.ops.onednn.qlinear_pointwise(
+        unsigned, 1.0, 128, packed, *plain, 1.0, 0, torch.float32, "none", [], ""
+    )
+    return result
 
 
 @cache

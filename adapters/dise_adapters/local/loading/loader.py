@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dise_adapters.checkpoint.files import one_line
-from dise_adapters.local.decoder.integers import Int8Linear
+from dise_adapters.local.decoder.integers import Int8Linear, int8_linear
 from dise_adapters.local.decoder.kv_cache import KVCache
 from dise_adapters.local.decoder.linear import into_float32, linear
 from dise_adapters.local.decoder.own import DecoderParts, OwnBody, decoder_parts
@@ -283,7 +283,7 @@ def _with_head(
     head = table = Int8Linear([words], dtype=parts.norm.dtype)
     if parts.head is not None:
         weight, bias = parts.head()
-        head = Int8Linear([weight], bias)
+        head = int8_linear([weight], bias)
     return replace(parts, embedding=table), head, len(words)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 import torch
 from torch import Tensor, nn
 
-from dise_adapters.local.decoder.integers import BLOCK, Int4Linear, Int8Linear, IntegerLinear
+from dise_adapters.local.decoder.integers import BLOCK, Int4Linear, IntegerLinear, int8_linear
 from dise_adapters.local.devices import is_gpu
 from dise_core import EngineConfig, InputError
 
@@ -44,7 +44,7 @@ class Quantizer:
     def linear(self, weights: Sequence[Tensor], bias: Tensor | None = None) -> IntegerLinear:
         """Return the layer of weights [., in], joined and rounded, and a bias [out]."""
         if self._method == "int8":
-            return Int8Linear(weights, bias)
+            return int8_linear(weights, bias)
         if (width := weights[0].shape[1]) % BLOCK:
             raise InputError(
                 f"quantization='int4' needs rows of a multiple of {BLOCK} weights, not {width}",
