@@ -114,12 +114,13 @@ def test_integers_are_multiplied_exactly(
 def test_a_packed_layer_of_int8_answers_as_one_that_is_not(shape: tuple[int, int]) -> None:
     drawn = torch.Generator().manual_seed(0)
     weight = torch.randn(shape, generator=drawn)
-    packed, plain = PackedInt8Linear([weight]), Int8Linear([weight])
-    assert torch.equal(packed.integers(), plain.integers())
-    for rows in (1, 7, 64):
-        states = 100 * torch.randn(rows, shape[1], generator=drawn)
+    packed, plain = integers.int8_linear([weight]), Int8Linear([weight])
+    assert isinstance(packed, PackedInt8Linear)
+    for use in range(integers.PACKED_FROM + integers.NUM_TURNS + 1):
+        states = 100 * torch.randn(1 + use % 3 * 31, shape[1], generator=drawn)
         assert torch.equal(packed(states), plain(states))
-    assert type(integers.int8_linear([weight])) is PackedInt8Linear
+        assert torch.equal(packed.integers(), plain.integers())
+    assert not hasattr(packed, "_integers"), "its memory is kept twice"
 
 
 @pytest.mark.skipif(not integers.multiplies_integers(), reason="needs VNNI")
