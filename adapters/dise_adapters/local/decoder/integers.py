@@ -22,6 +22,7 @@ from torch.nn.functional import linear, pad
 
 from dise_adapters.local.decoder.padding import STEP
 from dise_adapters.local.devices import is_gpu
+from dise_adapters.local.memory import give_back_freed_memory
 
 BLOCK = 32
 """How many weights of a row share a scale in int4."""
@@ -203,6 +204,7 @@ class PackedInt8Linear(Int8Linear):
         if self._packed is None:
             self._packed = torch.ops.onednn.qlinear_prepack(self._integers, None)
             del self._integers
+            give_back_freed_memory()
         return _multiplied(states, self._packed)
 
 

@@ -26,8 +26,9 @@ from dise_adapters.local.loading.placing import OnDevice, placing, spread_over
 from dise_adapters.local.loading.planning import cache_tokens, pass_bytes, states_per_token
 from dise_adapters.local.loading.quantization import EXPERTS, Quantizer, linear_share
 from dise_adapters.local.loading.quiet import quiet, quiet_gguf, telling
-from dise_adapters.local.loading.stored import StoredDecoder, give_back_freed_memory, stored_decoder
+from dise_adapters.local.loading.stored import StoredDecoder, stored_decoder
 from dise_adapters.local.loading.weighing import configured, refuse_not_finite, weigh
+from dise_adapters.local.memory import give_back_freed_memory
 from dise_adapters.local.reading.layout import Layout
 from dise_adapters.local.reading.reader import TransformerReader
 from dise_adapters.local.threads import THREADS

@@ -7,9 +7,7 @@ checkpoint is of any other kind, or does not fit.
 
 from __future__ import annotations
 
-import ctypes
 import math
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,6 +24,7 @@ from dise_adapters.local.devices import is_gpu
 from dise_adapters.local.loading.planning import RESIDUALS
 from dise_adapters.local.loading.quiet import counting
 from dise_adapters.local.loading.weighing import refuse_not_finite
+from dise_adapters.local.memory import give_back_freed_memory
 from dise_core import ModelError
 
 if TYPE_CHECKING:
@@ -200,13 +199,3 @@ def _rotation(theta: float, head_dim: int, device: torch.device) -> Rotation:
         return angles.cos().to(states.dtype), angles.sin().to(states.dtype)
 
     return rotate
-
-
-def give_back_freed_memory() -> None:
-    """Return freed memory to the system; without glibc do nothing.
-
-    Weights that were joined or packed leave holes between those that stay, which glibc
-    would keep: after all layers, half of the model's size.
-    """
-    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "malloc_trim"):
-        library.malloc_trim(0)
