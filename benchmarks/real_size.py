@@ -33,7 +33,7 @@ FLAGS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp
 """What decides how fast a processor multiplies."""
 
 WARM = 24
-"""Passes of a token in front of those that are timed: by then weights of int8 are packed."""
+"""Passes of a token in front of those of int8 that are timed: by then it is packed."""
 
 
 def processor() -> str:
@@ -57,7 +57,7 @@ def measured(folder: str, kind: str, tokens: list[int], rounds: int) -> dict[str
         return {"refused": str(error)}
     after, used = os.times(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
     zero = np.zeros(1, np.int64)
-    for _ in range(WARM):
+    for _ in range(WARM if kind == "int8" else 0):
         llm.predictor.read([Read(zero, zero, TokenLogProbs(zero))])
     passes = []
     for count in tokens:
