@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.pages import ROOT
 from tests.reference_llada import ReferenceLLaDA, naive_decode
 
 SCRIPT = ROOT / "examples/real_weights/run.sh"
+os.environ["PYTHON"] = sys.executable  # the script takes `python`, where users have it
 EMBEDDED = Path(EmbeddedPredictor.folder.__func__.__globals__["__file__"]).parent  # type: ignore[attr-defined]
 FULL, BLOCKS = "countdown", "countdown_blocks"
 

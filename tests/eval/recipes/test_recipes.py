@@ -234,7 +234,7 @@ def test_a_model_that_cannot_fit_is_refused_before_anything_is_fetched(
     run = dise("eval", "--recipe", name, "--output", tmp_path / "run")
     assert run.code == 2
     assert run.err.count("\n") == 1
-    size = 31.3 if "mini" in name else 15.8
+    size = 31.3 if "mini" in name else 15.4
     model = shipped()[name].model
     assert f"The checkpoint in {model} needs {size} GiB of main memory" in run.err
     assert f"{free}.0 GiB are free. {advice}" in run.err
