@@ -155,9 +155,9 @@ def _printed_at_times(model: str) -> Callable[[float], None]:
         now = time.monotonic()
         if now - printed >= INTERVAL:
             printed, seconds = now, now - started
-            num_left = seconds * (1 - share) / share
+            rest = seconds * (1 - share) / share
             text = f"dise: loading {model}: {share:.0%} after {seconds:.0f} s"
-            print(f"{text}, about {num_left:.0f} s left", file=sys.stderr)
+            print(f"{text}, about {rest:.0f} s left", file=sys.stderr)
 
     return tell
 

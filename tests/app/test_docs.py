@@ -76,6 +76,7 @@ PYTHON_ELSEWHERE = {
 """Blocks that do not run here, by the page and what stands in them."""
 
 LINES_ELSEWHERE = {
+    ("early/README.md", "--score late"): "its package is installed by the line in front",
     ("README.md", "--model GSAI-ML/LLaDA-8B-Instruct"): HUB,
     ("README.md", "dise serve --model countdown"): SERVER,
     ("serving.md", "dise serve --model countdown"): SERVER,

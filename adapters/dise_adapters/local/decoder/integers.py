@@ -165,7 +165,7 @@ class Int8Linear(IntegerLinear):
         self._integers, self._dtype = integers, dtype or weights[0].dtype
 
     def parts(self, most: int | None = None) -> Iterator[Tensor]:
-        yield from torch.split(self._integers, most or len(self._integers))
+        yield from torch.split(self.integers(), most or len(self._scale))
 
     def integers(self) -> Tensor:
         return self._integers
@@ -187,9 +187,6 @@ class PackedInt8Linear(Int8Linear):
         self._packed: Tensor | None = None
         self._num_left = PACKED_FROM + next(LAYERS) % NUM_TURNS
         self._num_columns = weights[0].shape[1]
-
-    def parts(self, most: int | None = None) -> Iterator[Tensor]:
-        yield from torch.split(self.integers(), most or len(self._scale))
 
     def integers(self) -> Tensor:
         if self._packed is None:
