@@ -32,7 +32,7 @@ FLAGS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp
          "amx_bf16", "amx_int8", "asimddp", "i8mm", "bf16")  # fmt: skip
 """What decides how fast a processor multiplies."""
 
-WARM = 24
+WARM = 64
 """Passes of a token in front of those of int8 that are timed: by then it is packed."""
 
 
