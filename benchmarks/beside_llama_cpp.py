@@ -1,7 +1,7 @@
 """A pass and a whole answer beside llama.cpp's, from one GGUF file of random weights in LLaDA's
 format.
 
-python benchmarks/beside_llama_cpp.py [--size 141M|1B] [--types F16 Q8_0 Q4_0] [--rounds 5]
+python benchmarks/beside_llama_cpp.py [--size 141M|1B|8B] [--types F16 Q8_0 Q4_0] [--rounds 5]
     [--answers [--blocks 4]]
 
 `make peers` runs it in an environment of its own. llama.cpp runs as its diffusion example does:
@@ -26,9 +26,16 @@ from typing import Any
 import numpy as np
 from command import Parser, Worker, head, resident, row
 
-VOCABULARY, MASK, END, PROMPT = 32000, 31999, 31998, 64
-SIZES = {"141M": (768, 2304, 12), "1B": (2048, 6144, 16), "tiny": (64, 192, 2)}
-"""Width, inner width and layers."""
+PROMPT, NUM_TOKENS = 64, 30000
+"""Tokens of a prompt, and those that texts are drawn from."""
+
+SIZES = {
+    "141M": (768, 2304, 12, 32000), "1B": (2048, 6144, 16, 32000),
+    "8B": (4096, 12288, 32, 126464), "tiny": (64, 192, 2, 32000),
+}  # fmt: skip
+"""Width, inner width, layers and vocabulary; 8B is LLaDA-8B's. The last two tokens are the end
+and the mask.
+"""
 
 OURS: dict[str, dict[str, Any]] = {
     "F32": {"dtype": "float32"},
@@ -42,16 +49,19 @@ OURS: dict[str, dict[str, Any]] = {
 ANSWER: dict[str, Any] = {"max_tokens": 128, "steps": 64, "block_length": 32, "scorer": "written"}
 
 
-def write_gguf(path: Path, size: tuple[int, int, int], kind: str) -> None:
-    """Write a model whose weights are drawn from seed 0, with matrices of that type."""
+def write_gguf(path: Path, size: tuple[int, int, int, int], kind: str) -> None:
+    """Write a model whose weights are drawn from seed 0, with matrices of that type; all layers
+    have the same.
+    """
     import gguf
     from tokenizers.pre_tokenizers import ByteLevel
 
-    width, inner, layers = size
+    width, inner, layers, vocabulary = size
+    end, mask = vocabulary - 2, vocabulary - 1
     writer, random = gguf.GGUFWriter(path, "llada"), np.random.default_rng(0)
     numbers = {
         "embedding_length": width, "block_count": layers, "attention.head_count": width // 64,
-        "feed_forward_length": inner, "context_length": 4096, "vocab_size": VOCABULARY,
+        "feed_forward_length": inner, "context_length": 4096, "vocab_size": vocabulary,
     }  # fmt: skip
     for name, number in numbers.items():
         writer.add_uint32(f"llada.{name}", number)
@@ -60,27 +70,28 @@ def write_gguf(path: Path, size: tuple[int, int, int], kind: str) -> None:
     writer.add_bool("llada.attention.causal", False)
     writer.add_bool("diffusion.shift_logits", False)
     letters = sorted(ByteLevel.alphabet())
-    pairs = [(one, other) for one in letters for other in letters][: END - len(letters)]
-    tokens = [*letters, *map("".join, pairs), "<|end|>", "<|mask|>"]
+    pairs = [(one, other) for one in letters for other in letters][: end - len(letters)]
+    unused = [f"<|{number}|>" for number in range(end - len(letters) - len(pairs))]
+    tokens = [*letters, *map("".join, pairs), *unused, "<|end|>", "<|mask|>"]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("bailingmoe")
     writer.add_token_list(tokens)
-    writer.add_token_types([1] * END + [3, 3])
+    writer.add_token_types([1] * end + [3, 3])
     writer.add_token_merges(list(map(" ".join, pairs)))
-    for role, token in (("bos", END), ("eos", END), ("mask", MASK)):
+    for role, token in (("bos", end), ("eos", end), ("mask", mask)):
         writer.add_uint32(f"tokenizer.ggml.{role}_token_id", token)
-    shapes = {"token_embd": (VOCABULARY, width), "output": (VOCABULARY, width)}
-    for layer in range(layers):
-        names = dict.fromkeys(("attn_q", "attn_k", "attn_v", "attn_output"), (width, width))
-        names |= {"ffn_gate": (inner, width), "ffn_up": (inner, width), "ffn_down": (width, inner)}
-        shapes |= {f"blk.{layer}.{name}": shape for name, shape in names.items()}
-        for name in ("attn_norm", "ffn_norm"):
-            writer.add_tensor(f"blk.{layer}.{name}.weight", np.ones(width, np.float32))
-    writer.add_tensor("output_norm.weight", np.ones(width, np.float32))
-    of = gguf.GGMLQuantizationType[kind]
+    of, ends = gguf.GGMLQuantizationType[kind], ("token_embd", "output")
+    shapes = dict.fromkeys(ends, (vocabulary, width))
+    shapes |= dict.fromkeys(("attn_q", "attn_k", "attn_v", "attn_output"), (width, width))
+    shapes |= {"ffn_gate": (inner, width), "ffn_up": (inner, width), "ffn_down": (width, inner)}
     for name, shape in shapes.items():
         weight = random.standard_normal(shape, np.float32) * np.float32(shape[1] ** -0.5)
-        writer.add_tensor(f"{name}.weight", gguf.quantize(weight, of), raw_dtype=of)
+        rounded = gguf.quantize(weight, of)
+        for place in [name] if name in ends else [f"blk.{n}.{name}" for n in range(layers)]:
+            writer.add_tensor(f"{place}.weight", rounded, raw_dtype=of)
+    norms = [f"blk.{n}.{name}_norm" for n in range(layers) for name in ("attn", "ffn")]
+    for name in [*norms, "output_norm"]:
+        writer.add_tensor(f"{name}.weight", np.ones(width, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -89,7 +100,7 @@ def write_gguf(path: Path, size: tuple[int, int, int], kind: str) -> None:
 
 def texts(prompts: int, tokens: int) -> np.ndarray:
     """Return the same token ids in every process, int64 [prompts, tokens]."""
-    return np.random.default_rng(1).integers(0, END, (prompts, tokens))
+    return np.random.default_rng(1).integers(0, NUM_TOKENS, (prompts, tokens))
 
 
 @dataclass
@@ -155,6 +166,9 @@ class Theirs:
         params = llama_cpp.llama_model_default_params()
         params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
         self.model = llama_cpp.llama_model_load_from_file(self.path.encode(), params)
+        vocabulary = llama_cpp.llama_model_get_vocab(self.model)
+        self.num_tokens = llama_cpp.llama_vocab_n_tokens(vocabulary)
+        self.mask = llama_cpp.llama_vocab_mask(vocabulary)
         self.contexts: dict[tuple[int, int], Any] = {}
 
     def decode(self, ids: np.ndarray) -> tuple[float, np.ndarray]:
@@ -167,7 +181,7 @@ class Theirs:
         logits = self.lib.llama_get_logits(context)
         seconds = time.perf_counter() - started
         assert not failed
-        return seconds, np.ctypeslib.as_array(logits, (*ids.shape, VOCABULARY))
+        return seconds, np.ctypeslib.as_array(logits, (*ids.shape, self.num_tokens))
 
     def _context(self, shape: tuple[int, int]) -> Any:
         """Return a context for texts of that shape, and a batch that reads all of them."""
@@ -202,7 +216,7 @@ class Theirs:
         """
         size, num_blocks = ANSWER["block_length"], ANSWER["max_tokens"] // ANSWER["block_length"]
         steps = ANSWER["steps"] // num_blocks
-        masks = np.full((prompts, ANSWER["max_tokens"]), MASK)
+        masks = np.full((prompts, ANSWER["max_tokens"]), self.mask)
         canvas = np.concatenate([texts(prompts, PROMPT), masks], axis=1)
         started = time.perf_counter()
         for block in range(blocks):
@@ -210,16 +224,16 @@ class Theirs:
             for _ in range(steps):
                 logits = self.decode(canvas)[1]
                 for text, scores in zip(canvas, logits, strict=True):
-                    commit(text[columns], scores[columns], size // steps)
+                    commit(text[columns], scores[columns], size // steps, self.mask)
         seconds = (time.perf_counter() - started) * num_blocks / blocks
         return {"seconds": seconds, "tokens": canvas[:, PROMPT : columns.stop].tolist()}
 
 
-def commit(block: np.ndarray, logits: np.ndarray, count: int) -> None:
+def commit(block: np.ndarray, logits: np.ndarray, count: int, mask: int) -> None:
     """Write the surest tokens in place of as many masks of a block [N]. logits: [N, V]."""
-    masked = np.flatnonzero(block == MASK)
+    masked = np.flatnonzero(block == mask)
     scores = logits[masked]
-    scores[:, MASK] = -np.inf
+    scores[:, mask] = -np.inf
     best = scores.argmax(-1)
     top = np.take_along_axis(scores, best[:, None], -1)
     confidence = 1 / np.exp(scores - top).sum(-1)
