@@ -146,19 +146,12 @@ READOUTS: frozenset[type[Readout]] = frozenset(get_args(Readout))
 
 def named_ids(readout: Readout) -> tuple[Ids, ...]:
     """Return the token ids that a readout asks for by name, int64 [N] each."""
-    match readout:
-        case TokenLogProbs(targets):
-            return (targets, *_sets(readout))
-        case TopLogProbs(_, ids, targets) if ids or targets is not None:
-            per_position = () if targets is None else (targets,)
-            return (np.array(ids, np.int64), *per_position, *_sets(readout))
-        case _:
-            return _sets(readout)
-
-
-def _sets(readout: Readout) -> tuple[Ids, ...]:
-    among = readout.among
-    return () if among is None else among.sets
+    named = () if readout.among is None else readout.among.sets
+    if isinstance(readout, TokenLogProbs | TopLogProbs) and readout.targets is not None:
+        named = (readout.targets, *named)
+    if isinstance(readout, TopLogProbs):
+        named = (np.array(readout.ids, np.int64), *named)
+    return named
 
 
 def has_confidences(readout: Readout) -> bool:
