@@ -184,6 +184,10 @@ class _Host:
     """The process that forks, from the first build to the end of this process."""
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Leave the process, if any, to whoever began it: a fork has one of its own."""
         self._lock = threading.Lock()
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -227,23 +231,10 @@ class _Host:
             self._control.close()
         if self._process is not None:
             self._process.wait()
-        self.forget()
-
-    def forget(self) -> None:
-        """Leave the process to whoever began it."""
         self._control = self._process = None
 
 
 HOST = _Host()
 atexit.register(HOST.end)
-
-
-def _forget_in_a_fork() -> None:
-    global HOST  # noqa: PLW0603
-    atexit.unregister(HOST.end)
-    HOST = _Host()
-    atexit.register(HOST.end)
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_in_a_fork)
+    os.register_at_fork(after_in_child=HOST.forget)
