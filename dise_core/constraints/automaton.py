@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dise_core.arrays import Mask
+from dise_core.arrays import Ids, Mask
 
 States = npt.NDArray[np.int32]
 """States of an automaton."""
@@ -80,9 +80,15 @@ def distances(goals: Mask, sources: States, targets: States) -> States:
     frontier, steps = np.flatnonzero(goals), 0
     while len(frontier):
         steps += 1
-        counts = firsts[frontier + 1] - firsts[frontier]
-        offsets = np.repeat(firsts[frontier + 1] - counts.cumsum(), counts)
-        neighbours = targets[offsets + np.arange(len(offsets))]
+        neighbours = targets[places(firsts, frontier)]
         frontier = np.unique(neighbours[distance[neighbours] < 0])
         distance[frontier] = steps
     return distance
+
+
+def places(bounds: Ids, indices: Ids) -> Ids:
+    """Return the places from bounds[i] to bounds[i + 1] for each i."""
+    starts = bounds[indices]
+    counts = bounds[indices + 1] - starts
+    offsets = np.repeat(starts + counts - counts.cumsum(), counts)
+    return offsets + np.arange(len(offsets))

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dise_core.arrays import Ids, Mask
-from dise_core.constraints.automaton import States
+from dise_core.constraints.automaton import States, places
 from dise_core.constraints.building import Stop
 from dise_core.constraints.vocabulary import Vocabulary
 
@@ -30,7 +30,7 @@ class Moves:
 
     def ids_of(self, moves: Ids) -> Ids:
         """Return the tokens of some moves, ascending."""
-        return np.sort(self.ids[_ranges(self.bounds, moves)])
+        return np.sort(self.ids[places(self.bounds, moves)])
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +47,7 @@ class _Level:
         """Return each of some moves [M] with another byte behind it, and what names it:
         alike for those that do the same, 0 where all lead to `dead`.
         """
-        at, counts = _ranges(self.bounds, moves), np.diff(self.bounds)[moves]
+        at, counts = places(self.bounds, moves), np.diff(self.bounds)[moves]
         owners = np.repeat(np.arange(len(moves)), counts)
         targets = table.ravel()[self.targets[at].astype(np.int64) * 256 + values[owners]]
         is_alive = targets != dead
@@ -59,7 +59,7 @@ class _Level:
 
     def only(self, moves: Ids) -> _Level:
         """Return some of the moves."""
-        at = _ranges(self.bounds, moves)
+        at = places(self.bounds, moves)
         bounds = np.append(0, np.diff(self.bounds)[moves].cumsum())
         return _Level(self.sources[at], self.targets[at], bounds)
 
@@ -111,14 +111,6 @@ def _gather(ids: Ids, token_moves: Ids, pairs: Ids, pair_moves: Ids) -> Moves:
     order = np.argsort(token_moves, kind="stable")
     bounds = np.searchsorted(token_moves[order], np.arange(num_moves + 1))
     return Moves(ids[order], bounds, np.sort(pairs * max(1, num_moves) + pair_moves))
-
-
-def _ranges(bounds: Ids, indices: Ids) -> Ids:
-    """Return the places from bounds[i] to bounds[i + 1] for each i."""
-    starts = bounds[indices]
-    counts = bounds[indices + 1] - starts
-    offsets = np.repeat(starts + counts - counts.cumsum(), counts)
-    return offsets + np.arange(len(offsets))
 
 
 def _mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
