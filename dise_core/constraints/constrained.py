@@ -56,7 +56,27 @@ class Constrained(TextRule):
                 f"needs {tokens.least}",
                 "max_tokens",
             )
-        _check_step(tokens, self.params)
+        if self._step > MAX_STEP:
+            length, is_whole = self._together, self.params.reviser is not None
+            raise InputError(
+                f"this constraint is too large for {'revised answers' if is_whole else 'blocks'} "
+                f"of {length} tokens; at most {MAX_STEP // (self._step // length)} can be written "
+                "together, or use smaller counts such as {1,500}",
+                "max_tokens" if is_whole else "block_length",
+            )
+
+    @property
+    def _together(self) -> int:
+        """How many tokens a step may look at: a block's, or a revised response's."""
+        params = self.params
+        is_whole = params.reviser is not None
+        return params.max_tokens if is_whole else min(params.max_tokens, params.block_length)
+
+    @property
+    def _step(self) -> int:
+        """The ways on that a step of one answer may look at."""
+        tokens = self.tokens
+        return self._together * (NUM_CANDIDATES + len(tokens.completion)) * tokens.num_states
 
     @property
     def is_json(self) -> bool:
@@ -66,7 +86,7 @@ class Constrained(TextRule):
     def is_told(self) -> bool:
         if not self.order.predictor.tells_among or (ways := self.tokens.ways) is None:
             return False
-        per_answer, per_step = self.params.max_tokens, _together(self.params)
+        per_answer, per_step = self.params.max_tokens, self._together
         return len(ways) * per_answer <= MAX_TOLD and len(ways) * per_step <= MAX_STEP
 
     def allowed(self, response: Ids, cuts: Collection[int]) -> TokenSets:
@@ -78,7 +98,7 @@ class Constrained(TextRule):
     @property
     def at_once(self) -> int:
         """How many answers of a request may go on in one step."""
-        return max(1, MAX_STEP // _step(self.tokens, self.params))
+        return max(1, MAX_STEP // self._step)
 
     @cached_property
     def _favoured(self) -> Ids:
@@ -131,41 +151,11 @@ class Constrained(TextRule):
         filled: bool [num_states]. ids: int64 [N]; witness: what may stand at its masks,
         OPEN if unknown.
         """
-        tokens, is_masked = self.tokens, ids == self.order.special.mask_id
-        options = []
-        positions = np.flatnonzero(~is_masked | (witness != OPEN))
-        num_known = int(positions[-1]) + 1 if len(positions) else 0
-        for index in range(num_known):
-            if not is_masked[index]:
-                options.append(ids[index : index + 1])
-            elif witness[index] == OPEN:
-                options.append(tokens.completion)
-            else:
-                options.append(np.append(tokens.completion, witness[index]))
-        return tokens.through(tokens.feasible(len(ids) - num_known), options)
-
-
-def _together(params: SamplingParams) -> int:
-    """Return how many tokens a step may look at: a block's, or a revised response's."""
-    is_whole = params.reviser is not None
-    return params.max_tokens if is_whole else min(params.max_tokens, params.block_length)
-
-
-def _step(tokens: TokenAutomaton, params: SamplingParams) -> int:
-    """Return the ways on that a step of one answer may look at."""
-    return _together(params) * (NUM_CANDIDATES + len(tokens.completion)) * tokens.num_states
-
-
-def _check_step(tokens: TokenAutomaton, params: SamplingParams) -> None:
-    """Raise InputError if a step of one answer may delay all others."""
-    length, is_whole = _together(params), params.reviser is not None
-    if (work := _step(tokens, params)) > MAX_STEP:
-        raise InputError(
-            f"this constraint is too large for {'revised answers' if is_whole else 'blocks'} of "
-            f"{length} tokens; at most {MAX_STEP // (work // length)} can be written together, or "
-            "use smaller counts such as {1,500}",
-            "max_tokens" if is_whole else "block_length",
-        )
+        is_masked = ids == self.order.special.mask_id
+        token_ids = np.where(is_masked, witness, ids)
+        num_known = int(np.flatnonzero(token_ids != OPEN).max(initial=-1)) + 1
+        final = self.tokens.feasible(len(ids) - num_known)
+        return self.tokens.through(final, token_ids[:num_known], is_masked[:num_known])
 
 
 def _likely(weights: Floats, num_ranked: int, params: SamplingParams) -> Mask:

@@ -2,7 +2,7 @@
 
 import threading
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -200,11 +200,15 @@ class TokenAutomaton:
         before[self._sources[final[self._targets]]] = True
         return before
 
-    def through(self, final: Mask, options: Sequence[Ids]) -> Mask:
-        """Return the states [num_states] from which such positions lead into `final`."""
-        for token_ids in reversed(options):
-            is_known = token_ids is self.completion
-            final = self._before(final) if is_known else final[self.maps(token_ids)].max(axis=0)
+    def through(self, final: Mask, token_ids: Ids, is_open: Mask) -> Mask:
+        """Return the states [num_states] from which positions [N] lead into `final`: each
+        by its token, -1 for none, and where it is open by any of `completion`, too.
+        """
+        for token_id, may_differ in zip(token_ids[::-1].tolist(), is_open[::-1], strict=True):
+            before = self._before(final) if may_differ else np.zeros_like(final)
+            if token_id >= 0:
+                before |= final[self.maps(np.array([token_id]))[0]]
+            final = before
         return final
 
     def after(self, ids: Ids, state: int | None = None) -> int:
@@ -252,15 +256,16 @@ class TokenAutomaton:
     def find_ways(self, stop: Stop | None = None) -> Ways | None:
         """Return `ways`, found now if they are not yet. Raises StoppedError."""
         if not self.knows_ways:
-            self._ways, self.knows_ways = self._look_for_ways(stop or Stop()), True
+            ends = np.array(sorted(self._special.eos_ids - self._unwritten), np.int64)
+            is_written = ~np.isin(
+                self._vocabulary.ids, list(self._unwritten | self._special.eos_ids)
+            )
+            going = ends, self.accepting, self.end
+            self._ways = ways_of(
+                self._next, self._vocabulary, is_written, going, self.dead, stop or Stop()
+            )
+            self.knows_ways = True
         return self._ways
-
-    def _look_for_ways(self, stop: Stop) -> Ways | None:
-        left_out = self._unwritten | self._special.eos_ids
-        is_written = ~np.isin(self._vocabulary.ids, list(left_out))
-        ends = np.array(sorted(self._special.eos_ids - self._unwritten), np.int64)
-        going = ends, self.accepting, self.end
-        return ways_of(self._next, self._vocabulary, is_written, going, self.dead, stop)
 
     @property
     def levels(self) -> Levels:

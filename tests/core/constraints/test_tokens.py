@@ -65,13 +65,14 @@ def test_the_fewest_tokens_are_counted_with_longer_ones() -> None:
 
 def test_through_given_positions_lead_only_their_tokens() -> None:
     tokens = tokens_of("a[bc]*d")
-    a, b, c, d = (np.array([ord(letter)]) for letter in "abcd")
-    final = tokens.accepting
-    assert tokens.through(final, [a, b, c, d])[tokens.start]
-    assert not tokens.through(final, [a, d, c, d])[tokens.start]
-    assert tokens.through(final, [np.concatenate([d, a]), c, d])[tokens.start]
-    masks = [tokens.completion] * 3
-    assert np.array_equal(tokens.through(final, masks), tokens.feasible(3))
+    final, given, first_open = tokens.accepting, np.zeros(4, np.bool_), np.arange(4) == 0
+    texts = {text: np.array([*text.encode()]) for text in ("abcd", "adcd", "dbcd")}
+    assert tokens.through(final, texts["abcd"], given)[tokens.start]
+    assert not tokens.through(final, texts["adcd"], given)[tokens.start]
+    assert not tokens.through(final, texts["dbcd"], given)[tokens.start]
+    assert tokens.through(final, texts["dbcd"], first_open)[tokens.start]
+    masks = np.full(3, -1), np.ones(3, np.bool_)
+    assert np.array_equal(tokens.through(final, *masks), tokens.feasible(3))
 
 
 def test_end_tokens_follow_a_whole_text_and_one_another_alone() -> None:
