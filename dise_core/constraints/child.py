@@ -6,7 +6,6 @@ import math
 import os
 import re
 import socket
-from array import array
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -114,9 +113,12 @@ def automaton_of(expression: str) -> Automaton:
     """Return the automaton of an expression's whole matches, without NUL. Raises
     InputError for what cannot be used.
     """
+    from outlines_core import Index, Vocabulary
+
     check(expression)
+    vocabulary = Vocabulary(END, {bytes([byte]): [byte] for byte in range(END)})
     try:
-        first, dead, *edges = edges_of(f"{SENTINEL}(?:{expression}){SENTINEL}")
+        index = Index(f"{SENTINEL}(?:{expression}){SENTINEL}", vocabulary)
     except ValueError as error:
         reason = " ".join(str(error).split())[:300]
         if "Found no transitions" in reason:
@@ -124,8 +126,9 @@ def automaton_of(expression: str) -> Automaton:
         raise InputError(
             f"the expression {shown(expression)} cannot be used: {reason}; {SYNTAX}", "constraint"
         ) from None
-    if dead <= 4 * MAX_STATES:  # before those are dropped from which no text is accepted
-        automaton = _of_edges(first, dead, *edges)
+    edges = index.get_transitions()
+    if len(edges) <= 4 * MAX_STATES:  # before those are dropped from which no text is accepted
+        automaton = _of_edges(index.get_initial_state(), edges)
         if automaton is None:
             raise _empty(expression)
         if automaton.num_states <= MAX_STATES:
@@ -153,32 +156,16 @@ def check(expression: str) -> None:
         )
 
 
-def edges_of(expression: str) -> "tuple[int, int, array[int], array[int], array[int]]":
-    """Return the first state, the number of states, and of each edge where it begins, its
-    byte, and where it leads. Raises ValueError for what cannot be used.
-    """
-    from outlines_core import Index, Vocabulary
-
-    index = Index(expression, Vocabulary(END, {bytes([byte]): [byte] for byte in range(END)}))
-    transitions = index.get_transitions()
-    names = {state: name for name, state in enumerate(transitions)}
-    sources, keys, targets = array("I"), array("I"), array("I")
-    for state, row in transitions.items():
-        sources.extend([names[state]] * len(row))
-        keys.extend(row.keys())
-        targets.extend([names.get(target, len(names)) for target in row.values()])
-    return names.get(index.get_initial_state(), len(names)), len(names), sources, keys, targets
-
-
-def _of_edges(
-    first: int, dead: int, sources: "array[int]", keys: "array[int]", targets: "array[int]"
-) -> Automaton | None:
+def _of_edges(first: int, edges: dict[int, dict[int, int]]) -> Automaton | None:
+    """edges: by state, the states behind its bytes; one without edges is no key."""
+    names, dead = {state: name for name, state in enumerate(edges)}, len(edges)
     table = np.full((dead + 1, END + 1), dead, np.int32)
-    table[np.asarray(sources), np.asarray(keys)] = np.asarray(targets)
+    for row, targets in zip(table[:dead], edges.values(), strict=True):
+        row[[*targets]] = [names.get(target, dead) for target in targets.values()]
     behind = table[:, 0].copy()
     table[:, 0] = dead
     is_end = table[:, END] != dead
-    return trimmed(table[:, :END], is_end[behind], int(behind[first]))
+    return trimmed(table[:, :END], is_end[behind], int(behind[names.get(first, dead)]))
 
 
 def _empty(expression: str) -> InputError:
