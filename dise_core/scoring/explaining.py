@@ -4,6 +4,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import repeat
 
 import numpy as np
 
@@ -118,13 +119,11 @@ def _after(account: Account) -> str:
 def _tokens(account: Account) -> Iterator[ExplainedToken]:
     """Yield the tokens from the response on, and others that were asked for or count."""
     text, (written_logprobs, steps), reasons = account.text, account.writing, _reasons(account)
-    counts, is_shown = text.mask_of(account.counting), text.mask_of(account.counting)
-    weights = () if account.weights is None else account.weights.tolist()
+    weights = repeat(None) if account.weights is None else account.weights.tolist()
     weight_of = dict(zip(account.counting.tolist(), weights, strict=False))
-    is_shown[text.prompt_length :] = True
-    positions = {position for read in account.reads for position in read.positions}
-    is_shown[[position for position in positions if position < len(text)]] = True
-    for at in np.flatnonzero(is_shown).tolist():
+    asked = {position for read in account.reads for position in read.positions}
+    shown = {*range(text.prompt_length, len(text)), *weight_of, *asked}
+    for at in sorted(shown.intersection(range(len(text)))):
         yield ExplainedToken(
             at,
             int(text.ids[at]),
@@ -133,7 +132,7 @@ def _tokens(account: Account) -> Iterator[ExplainedToken]:
             tuple(number for number, _ in account.answers.get(at, [])),
             None if math.isnan(written_logprobs[at]) else float(written_logprobs[at]),
             None if steps[at] < 0 else int(steps[at]),
-            bool(counts[at]),
+            at in weight_of,
             reasons[at],
             weight_of.get(at),
         )
