@@ -16,7 +16,7 @@ from dise_core.scoring.checks import check_weights, checked_score
 from dise_core.scoring.faults import planned
 from dise_core.scoring.memory import Memory, remembering
 from dise_core.scoring.restricted import Unforced, among_allowed
-from dise_core.scoring.score import Evaluation, Score, TokenReport, Transcript, Under
+from dise_core.scoring.score import Evaluation, Score, TokenReport, Transcript
 from dise_core.scoring.scorer import Narrowing, Scorer, Selector
 from dise_core.sequence import TokenSequence
 
@@ -62,13 +62,37 @@ class SequenceScorer:
                 "'duel', which replays the writing, or 'interleaved'",
                 "scorer",
             )
-        if self.scorer.asks == "target":
-            end_id = self.end_id if self.scorer.reads_end else None
-            selector = self.selector
-            if end_id is not None:
-                selector = Before(inner=selector, length=len(sequence))
-            return (yield from self._by_target(sequence.ended(end_id), selector, transcripts))
-        text = self._judged_positions(sequence)
+        if self.scorer.asks == "judge":
+            return (yield from self._judged(sequence, transcripts))
+        text, selector, rule = sequence, self.selector, sequence.rule
+        if self.end_id is not None and self.scorer.reads_end:
+            selector = Before(inner=selector, length=len(sequence))
+            text = sequence.ended(self.end_id)
+        if rule is None or not self.scorer.is_among_allowed:
+            return (yield from self._asked(text, selector, transcripts))
+        if not rule.is_told:
+            selector = Unforced(inner=selector)
+        score = yield from self._asked(text, selector, transcripts)
+        return replace(
+            score, under="among allowed tokens" if rule.is_told else "forced tokens left out"
+        )
+
+    def _asked(
+        self, text: TokenSequence, selector: Selector, transcripts: list[Transcript] | None
+    ) -> Plan[Score]:
+        plan = planned("scorer", self.scorer, self.scorer.score, text, selector)
+        if self.scorer.is_among_allowed:
+            plan = among_allowed(plan, text)
+        if transcripts is not None:
+            plan = _transcribe(plan, text, transcripts)
+        return checked_score("scorer", self.scorer, (yield from plan), len(text))
+
+    def _judged(self, sequence: TokenSequence, transcripts: list[Transcript] | None) -> Plan[Score]:
+        selection, text = np.flatnonzero(self.selector.select(sequence)), sequence.text_positions
+        if len(np.setdiff1d(text, selection)) or (selection < sequence.prompt_length).any():
+            raise InputError(
+                f"{self.name} takes the whole response: its selector is response-text", "selector"
+            )
         if len(text) == 0:
             return Score.of_nothing()
         if self.translation is None:
@@ -78,40 +102,6 @@ class SequenceScorer:
         judged = self.translation.of(sequence)
         score = yield from self._asked(judged, WholeResponse(), transcripts)
         return replace(score, positions=text) if score.num_positions else score
-
-    def _asked(
-        self,
-        text: TokenSequence,
-        selector: Selector,
-        transcripts: list[Transcript] | None,
-        is_among_allowed: bool = False,
-    ) -> Plan[Score]:
-        plan = planned("scorer", self.scorer, self.scorer.score, text, selector)
-        if is_among_allowed:
-            plan = among_allowed(plan, text)
-        if transcripts is not None:
-            plan = _transcribe(plan, text, transcripts)
-        return checked_score("scorer", self.scorer, (yield from plan), len(text))
-
-    def _by_target(
-        self, text: TokenSequence, selector: Selector, transcripts: list[Transcript] | None
-    ) -> Plan[Score]:
-        if text.rule is None or not self.scorer.is_among_allowed:
-            return (yield from self._asked(text, selector, transcripts))
-        if not text.rule.is_told:
-            selector = Unforced(inner=selector)
-        score = yield from self._asked(text, selector, transcripts, is_among_allowed=True)
-        under: Under = "among allowed tokens" if text.rule.is_told else "forced tokens left out"
-        return replace(score, under=under)
-
-    def _judged_positions(self, sequence: TokenSequence) -> Ids:
-        """Return the whole response's positions. Raises InputError for any others."""
-        selection, text = np.flatnonzero(self.selector.select(sequence)), sequence.text_positions
-        if len(np.setdiff1d(text, selection)) or (selection < sequence.prompt_length).any():
-            raise InputError(
-                f"{self.name} takes the whole response: its selector is response-text", "selector"
-            )
-        return text
 
     def evaluate(self, sequence: TokenSequence) -> Plan[Evaluation]:
         """Return a plan of the score and, unless top_logprobs is None, of the report on
