@@ -115,7 +115,7 @@ class Builders:
 
     def _run(self, build: _Build, lane: int) -> None:
         started_at = time.monotonic()
-        outcome: TokenAutomaton | BaseException
+        outcome: TokenAutomaton | BaseException | None
         try:
             outcome = build.order.built(lane, build.stop)
         except BaseException as error:
@@ -127,21 +127,21 @@ class Builders:
             is_awaited = self._builds.get(build.key) is build
             if is_awaited and isinstance(outcome, UnfinishedError):
                 outcome = self._move(build)
-            if not isinstance(outcome, UnfinishedError):
+            if outcome is not None:
                 self._forget(build)
             self._start()
-        if is_awaited and not isinstance(outcome, UnfinishedError):
+        if is_awaited and outcome is not None:
             self._settle(build, outcome)
 
-    def _move(self, build: _Build) -> BaseException:
-        """Let a build wait for the next lane; return what came of it."""
-        build.lane = SLOW
+    def _move(self, build: _Build) -> OverloadedError | None:
+        """Let a build wait for the next lane; return why it may not."""
         try:
             self._check_line(build.caller, SLOW)
         except OverloadedError as error:
             return error
+        build.lane = SLOW
         self._lines[SLOW].append(build)
-        return UnfinishedError()
+        return None
 
     def _forget(self, build: _Build) -> None:
         """Let nobody join a build any more; forget the turns of who has no other."""
