@@ -30,7 +30,7 @@ from dise_core.constraints.child import (
 from dise_core.constraints.constraint import Constraint
 from dise_core.constraints.host import HEAD
 from dise_core.errors import InputError, OverloadedError, shown
-from dise_core.scoring.faults import blame
+from dise_core.scoring.faults import call
 
 MAX_REFUSAL = 2**16
 """Bytes of a refusal."""
@@ -93,10 +93,7 @@ class Source:
     def of(cls, constraint: Constraint) -> "Source":
         """Return a constraint's source. Raises InputError for what cannot be used."""
         if not constraint.in_child:
-            try:
-                return cls(constraint.expression())
-            except BaseException as error:
-                blame("constraint", constraint, error)
+            return cls(call("constraint", constraint, constraint.expression))
         try:
             text = json.dumps(dict(constraint))
         except (TypeError, ValueError, RecursionError) as error:

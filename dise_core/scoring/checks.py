@@ -6,7 +6,7 @@ import numpy as np
 
 from dise_core.arrays import Mask, Weights
 from dise_core.errors import InputError, PluginError, shown
-from dise_core.scoring.faults import blame, origin
+from dise_core.scoring.faults import call, origin
 from dise_core.scoring.score import Score
 from dise_core.scoring.scorer import Narrowing, Scorer, Selector
 from dise_core.scoring.strategy import Strategy
@@ -19,10 +19,7 @@ class CheckedSelector(Narrowing):
     """
 
     def select(self, sequence: TokenSequence) -> Mask:
-        try:
-            mask: object = self.inner.select(sequence)
-        except BaseException as error:
-            blame("selector", self.inner, error)
+        mask: object = call("selector", self.inner, self.inner.select, sequence)
         length = len(sequence)
         if not isinstance(mask, np.ndarray) or (mask.dtype, mask.shape) != (np.bool_, (length,)):
             raise broken("selector", self.inner, f"a mask, bool [{length}]", described(mask))
@@ -31,10 +28,7 @@ class CheckedSelector(Narrowing):
         return mask
 
     def weights(self, sequence: TokenSequence) -> Weights:
-        try:
-            weights = self.inner.weights(sequence)
-        except BaseException as error:
-            blame("selector", self.inner, error)
+        weights = call("selector", self.inner, self.inner.weights, sequence)
         if weights is None:
             return None
         promise = f"weights, float [{len(sequence)}], or None"

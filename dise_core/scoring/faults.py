@@ -42,6 +42,14 @@ def blame(role: str, strategy: Strategy, error: BaseException) -> NoReturn:
     raise PlanError(f"{name}: {error_line(error):.500}", plugin) from error
 
 
+def call(role: str, strategy: Strategy, method: Callable[..., T], *arguments: object) -> T:
+    """Return what a strategy's method does. Raises what `blame` does."""
+    try:
+        return method(*arguments)
+    except BaseException as error:
+        blame(role, strategy, error)
+
+
 def planned(
     role: str, strategy: Strategy, method: Callable[..., Plan[T]], *arguments: object
 ) -> Plan[T]:
@@ -56,10 +64,7 @@ def planned(
 def _watched(
     role: str, strategy: Strategy, method: Callable[..., Plan[T]], arguments: Sequence[object]
 ) -> Plan[T]:
-    try:
-        plan: object = method(*arguments)
-    except BaseException as error:
-        blame(role, strategy, error)
+    plan: object = call(role, strategy, method, *arguments)
     if not isinstance(plan, Generator):
         name, plugin = origin(role, strategy)
         raise PlanError(
