@@ -46,7 +46,6 @@ class Builders:
         self._lock = threading.Lock()
         self._is_closed = False
         self._builds: dict[Hashable, _Build] = {}
-        self._lines: list[list[_Build]] = [[] for _ in LANES]
         self._running: list[list[_Build]] = [[] for _ in LANES]
         self._means = [lane.seconds / 4 for lane in LANES]
         self._turn = 0
@@ -68,7 +67,6 @@ class Builders:
             if build is None:
                 self._check_line(caller, QUICK)
                 build = self._builds[key] = _Build(key, order, caller)
-                self._lines[QUICK].append(build)
             build.waiting[future] = caller
             self._start()
         future.add_done_callback(partial(self._left, build))
@@ -79,16 +77,20 @@ class Builders:
         with self._lock:
             self._is_closed = True
             builds = list(self._builds.values())
-            self._lines = [[] for _ in LANES]
             self._builds.clear()
         for build in builds:
             build.stop.set()
             self._settle(build, ClosedError(CLOSED))
         self._pool.shutdown(wait=False)
 
+    def _line(self, lane: int) -> list[_Build]:
+        """Return the builds that wait for their turn in a lane."""
+        waiting = (build for build in self._builds.values() if build.lane == lane)
+        return [build for build in waiting if build not in self._running[lane]]
+
     def _check_line(self, caller: Hashable, lane: int) -> None:
         """Raise OverloadedError if a caller's next build would wait too long."""
-        line, slots = self._lines[lane], LANES[lane].slots
+        line, slots = self._line(lane), LANES[lane].slots
         num_own = sum(build.caller == caller for build in line)
         num_others = len({build.caller for build in line} - {caller})
         ahead = min(len(line), num_own + (num_own + 1) * num_others)
@@ -99,15 +101,14 @@ class Builders:
 
     def _start(self) -> None:
         """Start what there is room for."""
-        for lane, (line, running) in enumerate(zip(self._lines, self._running, strict=True)):
-            while line and len(running) < LANES[lane].slots:
+        for lane, running in enumerate(self._running):
+            while len(running) < LANES[lane].slots and (line := self._line(lane)):
                 under_way = Counter(build.caller for build in running)
                 waiting = ((build, caller) for build in line for caller in build.waiting.values())
                 build, caller = min(
                     waiting, key=lambda pair: (under_way[pair[1]], self._turns.get(pair[1], 0))
                 )
                 build.caller = caller
-                line.remove(build)
                 running.append(build)
                 self._turn += 1
                 self._turns[build.caller] = self._turn
@@ -140,7 +141,6 @@ class Builders:
         except OverloadedError as error:
             return error
         build.lane = SLOW
-        self._lines[SLOW].append(build)
         return None
 
     def _forget(self, build: _Build) -> None:
@@ -160,8 +160,6 @@ class Builders:
             if build.waiting or self._builds.get(build.key) is not build:
                 return
             self._forget(build)
-            if build in self._lines[build.lane]:
-                self._lines[build.lane].remove(build)
         build.stop.set()
 
     @staticmethod
