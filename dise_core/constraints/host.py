@@ -38,8 +38,8 @@ OF_TIME = {signal.SIGPROF, signal.SIGXCPU}
 class _Child:
     connection: socket.socket
     until: float
-    is_late: bool = False
-    is_killed: bool = False
+    killed: bytes = b""
+    """Why it was ended, if it was."""
 
 
 class Host:
@@ -64,17 +64,19 @@ class Host:
                 os.read(self._woken, 4096)
             if self._control.fileno() in ready and not self._take():
                 break
+            now = time.monotonic()
             for pid, child in self._children.items():
                 if child.connection.fileno() in ready:  # nobody waits any more
-                    self._kill(pid, child)
-            self._end_late()
+                    self._kill(pid, child, FAILED)
+                elif child.until <= now:
+                    self._kill(pid, child, LATE)
             self._reap()
         for pid in self._children:
             os.kill(pid, signal.SIGKILL)
 
     def _patience(self) -> int | None:
         """Return the milliseconds until the next child is late."""
-        living = (child.until for child in self._children.values() if not child.is_killed)
+        living = (child.until for child in self._children.values() if not child.killed)
         until = min(living, default=None)
         return None if until is None else max(0, int((until - time.monotonic()) * 1000) + 1)
 
@@ -117,17 +119,11 @@ class Host:
         finally:
             os._exit(status)
 
-    def _kill(self, pid: int, child: _Child) -> None:
-        os.kill(pid, signal.SIGKILL)
-        self._poll.unregister(child.connection)
-        child.is_killed = True
-
-    def _end_late(self) -> None:
-        now = time.monotonic()
-        for pid, child in self._children.items():
-            if child.until <= now and not child.is_killed:
-                child.is_late = True
-                self._kill(pid, child)
+    def _kill(self, pid: int, child: _Child, reason: bytes) -> None:
+        if not child.killed:
+            os.kill(pid, signal.SIGKILL)
+            self._poll.unregister(child.connection)
+            child.killed = reason
 
     def _reap(self) -> None:
         """Tell of each child that has ended without an answer why it did."""
@@ -136,10 +132,10 @@ class Host:
             if not ended:
                 continue
             child = self._children.pop(pid)
-            if not child.is_killed:
+            if not child.killed:
                 self._poll.unregister(child.connection)
             code = os.waitstatus_to_exitcode(status)
-            reason = OUT_OF_TIME if -code in OF_TIME else LATE if child.is_late else FAILED
+            reason = OUT_OF_TIME if -code in OF_TIME else child.killed or FAILED
             with suppress(OSError):
                 if code != 0:
                     child.connection.send(reason, socket.MSG_DONTWAIT)
