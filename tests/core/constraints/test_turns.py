@@ -22,9 +22,12 @@ class Orders:
     begun: list[tuple[str, int]] = field(default_factory=list)
     changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def of(self, key: str, seconds: float = 0.0, outcome: BaseException | None = None) -> Any:
-        """Return an order; longer than none needs the slow lane."""
-        return Order(self, key, seconds, outcome)
+    def of(self, key: str, *, is_quick: bool = True, ends: bool = False) -> Any:
+        """Return an order; `ends` lets it end as soon as it begins."""
+        order = Order(self, key, is_quick)
+        if ends:
+            order.may_end.set()
+        return order
 
     def wait_for(self, *begun: tuple[str, int]) -> None:
         """Wait until these have begun, in that order and no others."""
@@ -35,26 +38,24 @@ class Orders:
 
 @dataclass
 class Order:
-    """Stands for an order whose build takes as long as the test wants."""
+    """Stands for an order whose build takes as long as the test wants, and then gives its key."""
 
     orders: Orders
     key: str
-    seconds: float
-    outcome: BaseException | None
+    is_quick: bool
     num_masks: int = 0
     may_end: threading.Event = field(default_factory=threading.Event)
 
     def built(self, lane: int, stop: Stop) -> str:
-        """Wait until it may end."""
         with self.orders.changed:
             self.orders.begun.append((self.key, lane))
             self.orders.changed.notify_all()
-        if self.seconds and lane == QUICK:
+        if not self.is_quick and lane == QUICK:
             raise UnfinishedError
         while not self.may_end.wait(0.005):
             stop.check()
-        if self.outcome is not None:
-            raise self.outcome
+        if self.key == "bad":
+            raise InputError("no such thing")
         return self.key
 
 
@@ -73,9 +74,7 @@ def test_a_caller_with_one_order_does_not_wait_behind_all_those_of_another(
     hostile = [orders.of(f"h{number}") for number in range(6)]
     futures = [builders.submit(order, "hostile") for order in hostile]
     orders.wait_for(("h0", QUICK), ("h1", QUICK))
-    honest = orders.of("honest")
-    honest.may_end.set()
-    last = builders.submit(honest, "honest")
+    last = builders.submit(orders.of("honest", ends=True), "honest")
     hostile[0].may_end.set()
     assert str(last.result(30)) == "honest"
     assert [key for key, _ in orders.begun[:3]] == ["h0", "h1", "honest"]
@@ -101,11 +100,9 @@ def test_who_joins_a_build_does_not_wait_in_the_line_of_who_asked_first(builders
 
 def test_what_takes_long_leaves_its_place_to_what_does_not(builders: Builders) -> None:
     orders = Orders()
-    slow = [orders.of(f"slow{number}", seconds=1) for number in range(3)]
+    slow = [orders.of(f"slow{number}", is_quick=False) for number in range(3)]
     futures = [builders.submit(order, "one") for order in slow]
-    quick = orders.of("quick")
-    quick.may_end.set()
-    assert str(builders.submit(quick, "one").result(30)) == "quick"
+    assert str(builders.submit(orders.of("quick", ends=True), "one").result(30)) == "quick"
     assert not any(future.done() for future in futures)
     for order in slow:
         order.may_end.set()
@@ -130,16 +127,14 @@ def test_a_build_that_nobody_waits_for_is_ended_and_its_place_is_free(builders: 
     orders.wait_for(("left0", QUICK), ("left1", QUICK))
     for future in reversed(futures):  # the one in the line first
         future.cancel()
-    after = orders.of("after")
-    after.may_end.set()
-    assert str(builders.submit(after, "b").result(30)) == "after"
+    assert str(builders.submit(orders.of("after", ends=True), "b").result(30)) == "after"
     assert [key for key, _ in orders.begun] == ["left0", "left1", "after"]
     assert not builders._builds
     assert not builders._turns
 
 
 def test_all_who_wait_are_told_why_a_build_failed(builders: Builders) -> None:
-    order = Orders().of("bad", outcome=InputError("no such thing"))
+    order = Orders().of("bad")
     futures = [builders.submit(order, caller) for caller in "ab"]
     order.may_end.set()
     for future in futures:
