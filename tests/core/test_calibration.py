@@ -236,7 +236,6 @@ SEQUENTIAL = {"unmasking": "sequential"}
 @pytest.mark.parametrize(
     ("fitted", "asked", "told"),
     [
-        ([{}], {}, None),
         ([{}], {"seed": 7, "length": "fixed", "cache": "none"}, None),
         ([{}], ROUNDS, "with reviser unset, not remask"),
         ([ROUNDS], {}, "with reviser remask, not unset"),
@@ -251,8 +250,6 @@ SEQUENTIAL = {"unmasking": "sequential"}
         ([REGEX], {}, "it was fitted on answers under a constraint, and this one is free"),
         ([REGEX], REGEX, None),
         ([REGEX], OTHER_REGEX, "constraint_settings.regex [0-9]{1,2}, not [0-9]{1,3}"),
-        ([{}], {"temperature": 3.0}, "with temperature 0.0, not 3.0"),
-        ([DRAWN], DRAWN, None),
         ([DRAWN, {}], {"temperature": 0.3}, None),
         ([DRAWN, {}], {"temperature": 1.0}, "with temperature 0.7 or 0.0, not 1.0"),
         ([{"steps": 4}], {"tokens_per_step": 1}, None),

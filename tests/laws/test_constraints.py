@@ -303,10 +303,3 @@ def test_what_cannot_be_met_is_refused_before_any_pass(
         LLM(predictor).generate([1, 2], matching(WORDS).model_copy(update=more))
     assert refused.value.parameter == parameter
     assert predictor.batches == []
-
-
-def test_one_alternative_may_begin_with_another() -> None:
-    for length in (1, 2, 3):
-        params = matching("1|12|123", max_tokens=length, logits_eos_inf=True)
-        [answer] = ASCII.generate([1, 2], params)
-        assert answer.outputs[0].text == "123"[:length]

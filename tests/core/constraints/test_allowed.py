@@ -9,7 +9,6 @@ import pytest
 
 from dise_core.constraints import tokens as automata
 from dise_core.constraints.tokens import TokenAutomaton
-from dise_core.constraints.ways import ANY
 from dise_core.token_sets import EVERY, TokenSets
 from tests import word_tokens
 from tests.naive_texts import NaiveTexts
@@ -51,22 +50,6 @@ def test_what_follows_a_cut_says_nothing_of_what_stands_before_it() -> None:
     assert found[:2] == alone
     assert found[:2] != listed(tokens.allowed(whole))[:2]
     assert found[2:] == listed(tokens.allowed(whole))[2:]
-
-
-@pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_levels_lead_where_each_token_does_and_any_where_some_does(expression: str) -> None:
-    tokens = tokens_of(expression)
-    levels, ids, every = tokens.levels, [*range(WORDS.end + 1)], range(tokens.num_states)
-    behind = [[tokens.after(np.array([token]), state) for state in every] for token in ids]
-    alive = [state for state in every if state != tokens.dead]
-    for state, token in itertools.product(alive, [ANY, *ids]):
-        told = behind if token == ANY else [behind[token]]
-        after = {row[state] for row in told} - {tokens.dead}
-        before = {start for row in told for start in every if row[start] == state}
-        number = levels.of_state(state)
-        for is_back, expected in 2 * ((False, after), (True, before)):
-            states = levels._sets[levels.moved(number, token, is_back)]
-            assert {*np.flatnonzero(states).tolist()} - {tokens.dead} == expected
 
 
 def test_what_is_kept_of_levels_stays_within_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,12 +130,6 @@ def test_a_large_automaton_within_the_limits_is_built() -> None:
     assert automaton_of("(a|b)*a(a|b){12}").num_states == 8192
 
 
-def test_the_child_makes_the_automaton_of_the_texts_that_match() -> None:
-    automaton = child.automaton_of("ab|c")
-    texts = [text for text in ("ab", "c", "", "abc", "x") if accepts(automaton, text)]
-    assert texts == ["ab", "c"]
-
-
 SLOW_EXPRESSION = "(a|b)*a(a|b){20}"
 
 
