@@ -145,12 +145,7 @@ def _place(plan: Plan[T], place: str) -> Plan[T]:
 
 def drive(plan: Plan[T], read: Callable[[Sequence[Read]], Sequence[Reading]]) -> T:
     """Run a plan to its end with `read` answering its Reads; return its result."""
-    try:
-        reads = next(plan)
-        while True:
-            reads = plan.send(read(reads))
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
-    finally:
-        plan.close()
+    with started([plan]) as [running]:
+        while not running.is_done:
+            running.advance(methodcaller("send", read(running.reads)))
+    return running.result
