@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dise_core.arrays import Floats, Ids, Mask, Weights
+from dise_core.arrays import Floats, Ids, Mask
 from dise_core.models.pieces import pieces
 from dise_core.models.tokenizer import Tokenizer
 from dise_core.plans.reading import Read, Reading
@@ -14,6 +14,7 @@ from dise_core.scoring.explanation import OWN, ExplainedRead
 from dise_core.scoring.score import Transcript
 from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.sequence import TokenSequence
+from dise_core.token_sets import TextRule
 
 
 @dataclass
@@ -102,18 +103,10 @@ class Account:
             return writing.logprobs.astype(np.float64), writing.steps
         return np.full(len(self.text), np.nan), np.full(len(self.text), -1)
 
-    @cached_property
+    @property
     def counting(self) -> Ids:
-        """The positions of the text that count."""
-        positions = self.transcript.score.positions
-        return positions[positions < len(self.text)]
-
-    @cached_property
-    def weights(self) -> Weights:
-        """What each of `counting` counts in a weighted mean; None if all count alike."""
-        score = self.transcript.score
-        is_inside = score.positions < len(self.text)
-        return None if score.weights is None else score.weights[is_inside]
+        """The positions that count."""
+        return self.transcript.score.positions
 
     @cached_property
     def names(self) -> list[str]:
@@ -132,14 +125,14 @@ class Account:
         return len(self.text) - len(self.response) if is_same_text else 0
 
     @property
-    def is_among_allowed(self) -> bool:
-        """Whether the score takes account of a constraint."""
-        return self.text.rule is not None and self.bound.scorer.is_among_allowed
+    def rule(self) -> TextRule | None:
+        """The constraint that the score takes account of."""
+        return self.text.rule if self.bound.scorer.is_among_allowed else None
 
     @cached_property
     def is_forced(self) -> Mask:
         """Which tokens the constraint forced, [N]; none if the score ignores it."""
         is_forced, response = self.text.mask_of([]), self.response
-        if self.text.rule is not None and self.is_among_allowed:
-            is_forced[response.response_positions] = self.text.rule.is_forced(response.response)
+        if self.rule is not None:
+            is_forced[response.response_positions] = self.rule.is_forced(response.response)
         return is_forced

@@ -57,9 +57,9 @@ def _formula(account: Account) -> str:
         terms = (f"{part.weight:.4g} x {number_text(part.value)} ({part.name})" for part in parts)
         return f"value = {' + '.join(terms)} = {number_text(value)}"
     columns = {"": account.logprobs, ", each at its step": account.writing[0]}
-    weights, ways = account.weights, MADE
-    if weights is not None:
-        ways = {"weighted mean": lambda logprobs: np.average(logprobs, weights=weights)}
+    ways = MADE
+    if score.weights is not None:
+        ways = {"weighted mean": lambda logprobs: np.average(logprobs, weights=score.weights)}
     for when, logprobs in columns.items():
         for word, make in ways.items():
             if _is_close(make(logprobs[account.counting]), value):
@@ -89,11 +89,11 @@ def _notes(account: Account) -> Iterator[str]:
             f"{num_known} log-probabilit{'y' if num_known == 1 else 'ies'} came from the "
             "passes that wrote the text and did not have to be computed again (`reused`)."
         )
-    if account.text.rule is not None and account.is_among_allowed:
+    if account.rule is not None:
         yield (
             "Log-probabilities are among the tokens that the constraint allows. Where it allows "
             "only one, that token's is 0."
-            if account.text.rule.is_told
+            if account.rule.is_told
             else "The score leaves out the tokens that the constraint forced."
         )
 
@@ -119,8 +119,9 @@ def _after(account: Account) -> str:
 def _tokens(account: Account) -> Iterator[ExplainedToken]:
     """Yield the tokens from the response on, and others that were asked for or count."""
     text, (written_logprobs, steps), reasons = account.text, account.writing, _reasons(account)
-    weights = repeat(None) if account.weights is None else account.weights.tolist()
-    weight_of = dict(zip(account.counting.tolist(), weights, strict=False))
+    weights = account.transcript.score.weights
+    counted = repeat(None) if weights is None else weights.tolist()
+    weight_of = dict(zip(account.counting.tolist(), counted, strict=False))
     asked = {position for read in account.reads for position in read.positions}
     shown = {*range(text.prompt_length, len(text)), *weight_of, *asked}
     for at in sorted(shown.intersection(range(len(text)))):
