@@ -10,7 +10,7 @@ from dise_core.plans.plan import Plan, mapped
 from dise_core.plans.reading import Read
 from dise_core.plans.readouts import TokenLogProbs
 from dise_core.scoring.scorer import Narrowing
-from dise_core.sequence import TokenSequence
+from dise_core.sequence import TokenSequence, are_within
 from dise_core.token_sets import EVERY, TextRule, TokenSets
 
 T = TypeVar("T")
@@ -39,14 +39,15 @@ def allowed_in(text: TokenSequence, rule: TextRule) -> TokenSets:
 
 def _restricted(read: Read, text: TokenSequence, sets: TokenSets) -> Read:
     readout, positions = read.readout, read.positions
-    if not isinstance(readout, TokenLogProbs) or read.predictor != "target":
-        return read
-    is_known = len(positions) == 0 or int(positions.max()) < len(text)
-    if not is_known or readout.among is not None:
-        return read
-    if not np.array_equal(readout.targets, text.ids[positions]):
-        return read
-    return replace(read, readout=replace(readout, among=_at(positions, text, sets)))
+    if (
+        isinstance(readout, TokenLogProbs)
+        and readout.among is None
+        and read.predictor == "target"
+        and are_within(positions, len(text))
+        and np.array_equal(readout.targets, text.ids[positions])
+    ):
+        return replace(read, readout=replace(readout, among=_at(positions, text, sets)))
+    return read
 
 
 def _at(positions: Ids, text: TokenSequence, sets: TokenSets) -> TokenSets:
