@@ -95,21 +95,15 @@ def matching(expression: str, **more: Any) -> SamplingParams:
 
 
 def least_tokens(llm: LLM, schema: Any) -> int | None:
-    """Return the fewest tokens of an answer, which a refusal tells; None for more than MOST and for
-    a schema that is too large.
+    """Return the fewest tokens of an answer; None for more than MOST and for a schema that is too
+    large.
     """
-    least = 1
-    for num_tokens in (1, MOST):
-        try:
-            _ = llm.planner.resolver.prepared(under(schema, max_tokens=num_tokens)).constraint
-        except InputError as error:
-            told = re.search(r"the shortest needs (\d+)$", str(error))
-            if told is None or num_tokens == MOST:
-                return None
-            least = int(told[1])
-        else:
-            break
-    return least
+    try:
+        constraint = llm.planner.resolver.prepared(under(schema, max_tokens=MOST)).constraint
+    except InputError:
+        return None
+    assert constraint is not None
+    return constraint.tokens.least
 
 
 def case(schema: Any, least: int, rng: random.Random, is_block_causal: bool) -> SamplingParams:
