@@ -25,7 +25,6 @@ from dise_core.constraints.child import (
     OUT_OF_TIME,
     REFUSED,
     SLOW,
-    check,
 )
 from dise_core.constraints.constraint import Constraint
 from dise_core.constraints.host import HEAD
@@ -118,8 +117,6 @@ def build(source: Source, lane: int = SLOW, stop: Stop | None = None) -> Automat
     for what cannot be used, UnfinishedError where a lane before the last had too little
     time for it, OverloadedError where the last one had, and StoppedError.
     """
-    if source.maker is None:
-        check(source.text)
     answer = _answer(source, lane, stop or Stop())
     if isinstance(answer, bytes):
         raise _failure(source, answer, lane)
