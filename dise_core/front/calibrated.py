@@ -81,7 +81,7 @@ class Calibrations:
         if calibrated.calibration is None:
             self._refuse_probability(stop_at, calibrated.reason, answers)
             return None
-        highest = calibrated.calibration.map.highest if calibrated.calibration.map else 0.0
+        highest = calibrated.calibration.highest
         if not 0 < stop_at <= highest:
             raise InputError(
                 f"stop_at={stop_at}: with this calibration it is a probability above 0 "

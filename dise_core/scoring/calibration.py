@@ -67,10 +67,6 @@ class Isotonic(CalibrationPart):
     def of(self, scores: Floats) -> Floats:
         return np.interp(scores, self.scores, self.probabilities)
 
-    @property
-    def highest(self) -> float:
-        return self.probabilities[-1]
-
 
 class Platt(CalibrationPart):
     """1 / (1 + exp(-(slope * score + intercept))), constant outside the fitted range."""
@@ -90,10 +86,6 @@ class Platt(CalibrationPart):
     def of(self, scores: Floats) -> Floats:
         within = np.clip(scores, self.lowest_score, self.highest_score)
         return np.exp(-np.logaddexp(0, -(self.slope * within + self.intercept)))
-
-    @property
-    def highest(self) -> float:
-        return float(self.of(np.array(self.highest_score)))
 
 
 class Threshold(CalibrationPart):
@@ -143,6 +135,11 @@ class Fit(CalibrationPart):
         if self.map is None or not math.isfinite(score):
             return None
         return float(self.map.of(np.array(score)))
+
+    @property
+    def highest(self) -> float:
+        """The probability that no score exceeds; 0 without a map."""
+        return 0.0 if self.map is None else float(self.map.of(np.array(math.inf)))
 
     def abstains(self, score: float) -> bool | None:
         """Return whether the score is below the threshold; None without one."""

@@ -44,7 +44,7 @@ def test_isotonic_is_pooling_of_adjacent_violators(seed: int) -> None:
         found = float(map_.of(np.array(score)))
         assert found == pytest.approx(min(max(expected, least), 1 - least))
     assert map_.probabilities[0] >= least
-    assert map_.highest <= 1 - least
+    assert map_.probabilities[-1] <= 1 - least
 
 
 def test_platt_is_the_maximum_of_its_likelihood_and_finds_the_truth() -> None:
