@@ -1,7 +1,8 @@
 """A block under a constraint: the likeliest valid text of each step, or a drawn one."""
 
 from dataclasses import dataclass, replace
-from itertools import compress
+from functools import partial
+from itertools import accumulate, compress
 
 import numpy as np
 
@@ -46,11 +47,9 @@ class ValidBlock:
         """Return the tokens at each mask, [M], of valid texts with what is written."""
         is_masked, levels = self._is_masked, self.constraint.tokens.levels
         ids = np.where(is_masked, ANY, self.ids).tolist()
-        before, behind = [levels.of_state(self.state)], [levels.number(self.final)]
-        for token in ids[:-1]:
-            before.append(levels.moved(before[-1], token))
-        for token in ids[:0:-1]:
-            behind.append(levels.moved(behind[-1], token, is_back=True))
+        back = partial(levels.moved, is_back=True)
+        before = accumulate(ids[:-1], levels.moved, initial=levels.of_state(self.state))
+        behind = [*accumulate(ids[:0:-1], back, initial=levels.number(self.final))]
         behind.reverse()
         return levels.between(compress(before, is_masked), compress(behind, is_masked))
 

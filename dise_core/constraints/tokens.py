@@ -214,8 +214,8 @@ class TokenAutomaton:
     def after(self, ids: Ids, state: int | None = None) -> int:
         """Return the state behind a text's tokens, from the start or from a state."""
         state = self.start if state is None else state
-        for index in range(len(ids)):
-            state = int(self.steps(ids[index : index + 1], np.array([state]))[0, 0])
+        for passed in self._walks(ids, state):
+            state = passed[-1]
         return state
 
     def is_forced(self, ids: Ids) -> Mask:
@@ -227,18 +227,18 @@ class TokenAutomaton:
         # A first space that is dropped is no choice.
         certain = np.append(forced, [False, forced[0]])
         is_forced = np.zeros(len(ids), np.bool_)
-        for index, passed in enumerate(self._walks(ids)):
+        for index, passed in enumerate(self._walks(ids, self.start)):
             if passed[-1] == self.end:
                 is_forced[index] = (self._next[passed[0]] == self.dead).all()
             elif passed[-1] != self.dead:
                 is_forced[index] = certain[passed[:-1]].all()
         return is_forced
 
-    def _walks(self, ids: Ids) -> Iterator[list[int]]:
-        """Yield the states that each of a response's tokens [R] passes: before each byte
-        of it, or before an end, and behind it.
+    def _walks(self, ids: Ids, state: int) -> Iterator[list[int]]:
+        """Yield the states that each of some tokens [R] passes: before each byte of it, or
+        before an end, and behind it.
         """
-        state, table = self.start, self._next
+        table = self._next
         for token_id, is_end in zip(ids.tolist(), self._special.is_end(ids), strict=True):
             passed = [state]
             for byte in () if is_end else self._bytes(token_id):
@@ -289,7 +289,7 @@ class TokenAutomaton:
         EVERY if its own is not allowed.
         """
         levels = self.levels
-        before = [levels.of_state(passed[0]) for passed in self._walks(ids)]
+        before = [levels.of_state(passed[0]) for passed in self._walks(ids, self.start)]
         return self._with_own(levels.between(before, self._behind(levels, ids, cuts)), ids)
 
     def _behind(self, levels: Levels, ids: Ids, cuts: Collection[int]) -> list[int]:
@@ -298,7 +298,7 @@ class TokenAutomaton:
         end = int(is_end.argmax()) if is_end.any() else len(ids)
         is_alive = np.arange(self.num_states) != self.dead
         behind, accepting = [levels.number(is_alive)] * len(ids), levels.number(self.accepting)
-        for index in reversed(range(min(end, len(ids)))):
+        for index in reversed(range(end)):
             if index + 1 in cuts or index + 1 == end < len(ids):
                 continue
             behind[index] = accepting
