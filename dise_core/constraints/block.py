@@ -49,7 +49,7 @@ class ValidBlock:
         ids = np.where(is_masked, ANY, self.ids).tolist()
         back = partial(levels.moved, is_back=True)
         before = accumulate(ids[:-1], levels.moved, initial=levels.of_state(self.state))
-        behind = [*accumulate(ids[:0:-1], back, initial=levels.number(self.final))]
+        behind = [*accumulate(ids[:0:-1], back, initial=levels.of(self.final))]
         behind.reverse()
         return levels.between(compress(before, is_masked), compress(behind, is_masked))
 

@@ -292,12 +292,12 @@ class TokenAutomaton:
         before = [levels.of_state(passed[0]) for passed in self._walks(ids, self.start)]
         return self._with_own(levels.between(before, self._behind(levels, ids, cuts)), ids)
 
-    def _behind(self, levels: Levels, ids: Ids, cuts: Collection[int]) -> list[int]:
+    def _behind(self, levels: Levels, ids: Ids, cuts: Collection[int]) -> list[bytes]:
         """Return the states behind each token from which the rest is read, levels [R]."""
         is_end = self._special.is_end(ids)
         end = int(is_end.argmax()) if is_end.any() else len(ids)
         is_alive = np.arange(self.num_states) != self.dead
-        behind, accepting = [levels.number(is_alive)] * len(ids), levels.number(self.accepting)
+        behind, accepting = [levels.of(is_alive)] * len(ids), levels.of(self.accepting)
         for index in reversed(range(end)):
             if index + 1 in cuts or index + 1 == end < len(ids):
                 continue

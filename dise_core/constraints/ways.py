@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -70,37 +69,34 @@ class Ways:
 
 
 class Levels:
-    """The sets of states in which a text may be somewhere, by numbers; what a token makes
-    of a set, and which tokens lead from one to another, is found once. map_of: the state
-    behind a token from each. num_bytes: about what is kept. Threads may share it.
+    """The sets of states in which a text may be somewhere, bool [S] as bytes; what a token
+    makes of a set, and which tokens lead from one to another, is found once. map_of: the
+    state behind a token from each. num_bytes: about what is kept. Threads may share it.
     """
 
     def __init__(self, ways: Ways, map_of: Callable[[int], States], num_states: int) -> None:
         self._ways, self._map_of, self._every = ways, map_of, np.arange(num_states)
-        self._lock, self.num_bytes = threading.Lock(), 0
-        self._sets, self._numbers = list[Mask](), dict[bytes, int]()
-        self._moved = dict[tuple[int, int, bool], int]()
-        self._between, self._unions = dict[tuple[int, int], Ids](), dict[bytes, Ids]()
+        self.num_bytes = 0
+        self._levels = dict[bytes, bytes]()
+        self._moved = dict[tuple[bytes, int, bool], bytes]()
+        self._between, self._unions = dict[tuple[bytes, bytes], Ids](), dict[bytes, Ids]()
 
-    def number(self, states: Mask) -> int:
-        """Return the number of a set of states, bool [S]."""
-        name = states.tobytes()
-        with self._lock:
-            if (number := self._numbers.get(name)) is None:
-                number = self._numbers[name] = len(self._sets)
-                self._sets.append(states)
-                self.num_bytes += 2 * len(name)
-            return number
+    def of(self, states: Mask) -> bytes:
+        """Return the level of a set of states, bool [S]; alike ones are one object."""
+        level = states.tobytes()
+        if level not in self._levels:
+            self.num_bytes += 2 * len(level)
+        return self._levels.setdefault(level, level)
 
-    def of_state(self, state: int) -> int:
-        """Return the number of the set of one state."""
-        return self.number(self._every == state)
+    def of_state(self, state: int) -> bytes:
+        """Return the level of one state."""
+        return self.of(self._every == state)
 
-    def moved(self, number: int, token: int, is_back: bool = False) -> int:
+    def moved(self, level: bytes, token: int, is_back: bool = False) -> bytes:
         """Return the states behind a token or ANY; if is_back, those that lead to these."""
-        key = number, token, is_back
+        key = level, token, is_back
         if key not in self._moved:
-            states = self._sets[number]
+            states = np.frombuffer(level, np.bool_)
             if token == ANY:
                 targets = self._ways.moved(states, is_back)
             elif is_back:
@@ -108,11 +104,11 @@ class Levels:
             else:
                 targets = np.zeros(len(states), np.bool_)
                 targets[self._map_of(token)[states]] = True
-            self._moved[key] = self.number(targets)
+            self._moved[key] = self.of(targets)
             self.num_bytes += ENTRY
         return self._moved[key]
 
-    def between(self, before: Iterable[int], behind: Iterable[int]) -> TokenSets:
+    def between(self, before: Iterable[bytes], behind: Iterable[bytes]) -> TokenSets:
         """Return the tokens that lead from some of the states before each of M positions
         to some behind it; EVERY where none does.
         """
@@ -122,10 +118,11 @@ class Levels:
         which = [order.get(id(ids), EVERY) for ids in found]
         return TokenSets(tuple(sets.values()), np.array(which, np.int64))
 
-    def _tokens(self, pair: tuple[int, int]) -> Ids:
-        """Return the tokens between two sets of states; alike ones are one array."""
+    def _tokens(self, pair: tuple[bytes, bytes]) -> Ids:
+        """Return the tokens between two levels; alike ones are one array."""
         if pair not in self._between:
-            groups = self._ways.between(self._sets[pair[0]], self._sets[pair[1]])
+            before, behind = (np.frombuffer(level, np.bool_) for level in pair)
+            groups = self._ways.between(before, behind)
             name = groups.tobytes()
             if name not in self._unions:
                 self._unions[name] = self._ways.union(groups)
