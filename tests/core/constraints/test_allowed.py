@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
 
 from dise_core.constraints import tokens as automata
-from dise_core.constraints.tokens import TokenAutomaton
 from dise_core.token_sets import EVERY, TokenSets
 from tests import word_tokens
 from tests.naive_texts import NaiveTexts
@@ -16,13 +16,10 @@ from tests.word_tokens import WordTokenizer
 
 PIECES = ["a", "b", "1", "ab", "b1", "aab", "1b"]
 WORDS = WordTokenizer([piece.encode() for piece in PIECES])
+tokens_of = partial(word_tokens.tokens_of, words=WORDS)
 EXPRESSIONS = ["a(b|1){0,3}1", "(ab|a1b|aab)", "[ab]{0,5}", "ab1b", "a{1,4}b?", "(a|b1){2}1?"]
 LONGEST = 7
 """In characters, of the longest text of these expressions, and one more."""
-
-
-def tokens_of(expression: str, unwritten: tuple[int, ...] = ()) -> TokenAutomaton:
-    return word_tokens.tokens_of(expression, WORDS, unwritten)
 
 
 def listed(sets: TokenSets) -> list[set[int]]:

@@ -8,6 +8,7 @@ import itertools
 import math
 import re
 from collections import Counter
+from functools import partial
 from unittest.mock import patch
 
 import numpy as np
@@ -25,10 +26,7 @@ from tests.word_tokens import WordTokenizer
 WORDS = WordTokenizer([b"a", b"b", b"c", b"ab", b"bc", b"abc", b"aa", b"cc"])
 EXPRESSIONS = ["(ab|c)*", "a(b|bc)?c*", "(a|b){2,4}", "abcabc|c", "(abc)+", "a?b?c?"]
 Texts = dict[tuple[int, ...], float]
-
-
-def tokens_of(expression: str) -> TokenAutomaton:
-    return word_tokens.tokens_of(expression, WORDS)
+tokens_of = partial(word_tokens.tokens_of, words=WORDS)
 
 
 def too_wide(tokens: TokenAutomaton) -> TokenAutomaton:
