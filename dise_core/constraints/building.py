@@ -8,8 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
 
@@ -66,17 +65,11 @@ class Stop:
         if self._is_set:
             raise StoppedError
 
-    @contextmanager
-    def ends(self, connection: socket.socket) -> Iterator[None]:
-        """Shut the connection down where it is set inside."""
+    def ends(self, connection: socket.socket) -> None:
+        """Shut that connection down, too. Raises StoppedError if it is set."""
         with self._lock:
             self.check()
             self._connection = connection
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._connection = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +111,24 @@ def build(source: Source, lane: int = SLOW, stop: Stop | None = None) -> Automat
     time for it, OverloadedError where the last one had, and StoppedError.
     """
     answer = _answer(source, lane, stop or Stop())
-    if isinstance(answer, bytes):
-        raise _failure(source, answer, lane)
-    return answer
+    if isinstance(answer, Automaton):
+        return answer
+    kind, seconds = answer[:1], LANES[SLOW].seconds
+    if kind == REFUSED:
+        raise InputError(**json.loads(answer[1:]))
+    if kind in (OUT_OF_TIME, LATE) and lane != SLOW:
+        raise UnfinishedError
+    if kind == OUT_OF_TIME:
+        raise InputError(
+            f"{source} takes longer than {seconds:g} s to prepare; make it simpler", "constraint"
+        )
+    if kind == LATE or not kind:
+        raise OverloadedError(f"{source} could not be prepared beside others; try again later")
+    raise InputError(
+        f"{source} needs more than {MAX_BYTES >> 30} GiB of memory or {seconds:g} s to prepare; "
+        "make it simpler",
+        "constraint",
+    )
 
 
 def _answer(source: Source, lane: int, stop: Stop) -> Automaton | bytes:
@@ -129,7 +137,8 @@ def _answer(source: Source, lane: int, stop: Stop) -> Automaton | bytes:
     text = source.text.encode(errors="surrogatepass")
     head = json.dumps({"lane": lane, "maker": source.maker}).encode().ljust(HEAD)
     answer: Automaton | bytes = b""
-    with ours, theirs, stop.ends(ours):
+    with ours, theirs:
+        stop.ends(ours)
         ours.settimeout(LANES[lane].patience + 5)
         ours.send(head)
         HOST.send(theirs)
@@ -152,26 +161,6 @@ def _automaton(stream: BufferedReader) -> Automaton | bytes:
         if stream.readinto(part) < len(part):
             return b""
     return Automaton(table, accepting)
-
-
-def _failure(source: Source, answer: bytes, lane: int) -> Exception:
-    kind = answer[:1]
-    if kind == REFUSED:
-        return InputError(**json.loads(answer[1:]))
-    if kind in (OUT_OF_TIME, LATE) and lane != SLOW:
-        return UnfinishedError()
-    seconds = LANES[SLOW].seconds
-    if kind == OUT_OF_TIME:
-        return InputError(
-            f"{source} takes longer than {seconds:g} s to prepare; make it simpler", "constraint"
-        )
-    if kind == LATE or not kind:
-        return OverloadedError(f"{source} could not be prepared beside others; try again later")
-    return InputError(
-        f"{source} needs more than {MAX_BYTES >> 30} GiB of memory or {seconds:g} s to prepare; "
-        "make it simpler",
-        "constraint",
-    )
 
 
 class _Host:
