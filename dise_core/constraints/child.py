@@ -117,20 +117,25 @@ def automaton_of(expression: str) -> Automaton:
 
     check(expression)
     vocabulary = Vocabulary(END, {bytes([byte]): [byte] for byte in range(END)})
+    first, edges = 0, dict[int, dict[int, int]]()
     try:
         index = Index(f"{SENTINEL}(?:{expression}){SENTINEL}", vocabulary)
+        first, edges = index.get_initial_state(), index.get_transitions()
     except ValueError as error:
         reason = " ".join(str(error).split())[:300]
-        if "Found no transitions" in reason:
-            raise _empty(expression) from None
-        raise InputError(
-            f"the expression {shown(expression)} cannot be used: {reason}; {SYNTAX}", "constraint"
-        ) from None
-    edges = index.get_transitions()
+        if "Found no transitions" not in reason:
+            raise InputError(
+                f"the expression {shown(expression)} cannot be used: {reason}; {SYNTAX}",
+                "constraint",
+            ) from None
     if len(edges) <= 4 * MAX_STATES:  # before those are dropped from which no text is accepted
-        automaton = _of_edges(index.get_initial_state(), edges)
+        automaton = _of_edges(first, edges)
         if automaton is None:
-            raise _empty(expression)
+            raise InputError(
+                f"the expression {shown(expression)} matches no text; it is about the whole text, "
+                "so leave out ^ and $",
+                "constraint",
+            )
         if automaton.num_states <= MAX_STATES:
             return automaton
     raise InputError(
@@ -166,11 +171,3 @@ def _of_edges(first: int, edges: dict[int, dict[int, int]]) -> Automaton | None:
     table[:, 0] = dead
     is_end = table[:, END] != dead
     return trimmed(table[:, :END], is_end[behind], int(behind[names.get(first, dead)]))
-
-
-def _empty(expression: str) -> InputError:
-    return InputError(
-        f"the expression {shown(expression)} matches no text; it is about the whole text, so leave "
-        "out ^ and $",
-        "constraint",
-    )
