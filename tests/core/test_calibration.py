@@ -171,15 +171,13 @@ def test_scores_are_computed_as_the_calibration_says_unless_the_request_does() -
     assert (answer.outputs[0].scorer, answer.usage.nfe) == ("mc", plain.usage.nfe)
 
 
-def reason(llm: LLM, *asked: Any) -> str | None:
-    """Why no probability is told of an answer; None where one is."""
-    if len(asked) == 3:
-        output = llm.score(*asked, finished=True)[0].outputs[0]
-    else:
-        output = llm.generate(*asked)[0].outputs[0]
-    assert (output.probability is None) == (output.uncalibrated is not None)
-    assert output.to_dict().get("uncalibrated") == output.uncalibrated
-    return output.uncalibrated
+def reason(answers: list[RequestOutput]) -> str | None:
+    """Why no probability is told of an answer's outputs; None where one is."""
+    for output in answers[0].outputs:
+        assert (output.probability is None) == (output.uncalibrated is not None)
+        assert output.to_dict().get("uncalibrated") == output.uncalibrated
+    [why] = {output.uncalibrated for output in answers[0].outputs}
+    return why
 
 
 @pytest.mark.parametrize(
@@ -192,9 +190,10 @@ def reason(llm: LLM, *asked: Any) -> str | None:
 )
 def test_other_scores_have_no_probability_and_say_why(asked: dict[str, Any], told: str) -> None:
     written_ones, given = LLM(ToyPredictor(), calibration=made()), made(holds_for=GIVEN)
-    assert told in str(reason(written_ones, [[1]], SamplingParams(max_tokens=4, **asked)))
+    params = SamplingParams(max_tokens=4, **asked)
+    assert told in str(reason(written_ones.generate([[1]], params)))
     llm = LLM(ToyPredictor(), calibration=given)
-    assert told in str(reason(llm, [[1]], [[2]], ScoringParams(**asked)))
+    assert told in str(reason(llm.score([[1]], [[2]], ScoringParams(**asked), finished=True)))
 
 
 def test_other_settings_of_a_selector_have_no_probability_and_the_fitted_ones_apply() -> None:
@@ -206,14 +205,16 @@ def test_other_settings_of_a_selector_have_no_probability_and_the_fitted_ones_ap
     for settings, theirs in (({"pattern": "d"}, "'answer' {'pattern': 'd'}"), ({}, "'answer'")):
         asked = ScoringParams(selector="answer", selector_settings=settings)
         told = f"over 'answer' {{'pattern': 'c'}}, not over {theirs}"
-        assert str(reason(llm, [[1]], [[2, 3, 2]], asked)).endswith(told)
+        answers = llm.score([[1]], [[2, 3, 2]], asked, finished=True)
+        assert str(reason(answers)).endswith(told)
 
 
 def test_other_settings_of_a_scorer_are_named_and_an_unknown_one_is_refused() -> None:
     asked = ScoringParams(scorer="mc", scorer_settings={"num_samples": 4}, selector="response")
     other = made(scorer="mc", scorer_settings={"num_samples": 3}, holds_for=GIVEN)
     llm = LLM(ToyPredictor(), calibration=other)
-    assert "with num_samples 3, not 4" in str(reason(llm, [[1]], [[2]], asked))
+    answers = llm.score([[1]], [[2]], asked, finished=True)
+    assert "with num_samples 3, not 4" in str(reason(answers))
     unknown = LLM(ToyPredictor(), calibration=made(scorer="nothing"))
     with pytest.raises(InputError, match="unknown scorer 'nothing'"):
         unknown.score([[1]], [[2]])
@@ -268,7 +269,7 @@ def test_answers_that_are_made_otherwise_have_no_probability_and_say_why(
     settings = fitted_settings([common | each for each in fitted], catalog)
     holding = json.loads(Holding(texts="written", settings=settings).model_dump_json())
     llm = LLM(AsciiPredictor(), calibration=made(**OF_ASCII, holds_for=holding))
-    why = reason(llm, "hi", SamplingParams.model_validate(common | asked))
+    why = reason(llm.generate("hi", SamplingParams.model_validate(common | asked)))
     assert why == told if told is None else told in str(why)
 
 
@@ -296,9 +297,8 @@ def test_texts_of_another_kind_have_no_probability_and_say_why(
     holding: dict[str, Any], ask: Callable[[LLM], list[RequestOutput]], told: str | None
 ) -> None:
     llm = LLM(AsciiPredictor(), calibration=made(**OF_ASCII, holds_for=holding))
-    for output in ask(llm)[0].outputs:
-        assert (output.probability is None) == (told is not None)
-        assert output.uncalibrated == told if told is None else told in str(output.uncalibrated)
+    why = reason(ask(llm))
+    assert why == told if told is None else told in str(why)
 
 
 def test_a_number_to_stop_at_is_refused_where_the_calibration_does_not_hold() -> None:
