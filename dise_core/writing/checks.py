@@ -7,7 +7,7 @@ import numpy as np
 from dise_core.arrays import Ids
 from dise_core.models.info import ModelInfo
 from dise_core.scoring.checks import broken, checked_score, described
-from dise_core.scoring.faults import blame
+from dise_core.scoring.faults import call
 from dise_core.scoring.score import Evaluation
 from dise_core.scoring.strategy import Strategy
 from dise_core.sequence import TokenSequence, are_within
@@ -25,10 +25,7 @@ def chosen_indices(
     """Return what a policy's method answers: indices among `count` positions, int64
     [<= count].
     """
-    try:
-        indices = method(step)
-    except BaseException as error:
-        blame("unmasking policy", policy, error)
+    indices = call("unmasking policy", policy, method, step)
     return checked_indices(policy, indices, count)
 
 

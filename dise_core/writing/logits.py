@@ -7,7 +7,7 @@ from typing import Any
 
 from dise_core.arrays import Ids
 from dise_core.scoring.checks import broken
-from dise_core.scoring.faults import blame
+from dise_core.scoring.faults import call
 from dise_core.scoring.strategy import Strategy
 
 FORBIDDEN = -1e4
@@ -57,13 +57,9 @@ class BoundProcessor:
         """Return the changed logits of a part of the Read's positions. Raises PluginError
         for what are no such rows, PlanError for what a third party's processor raises.
         """
-        role, context, form = "logits processor", self.context, _form(rows)
-        try:
-            changed = self.processor.process(
-                rows, replace(context, positions=context.positions[part])
-            )
-        except BaseException as error:
-            blame(role, self.processor, error)
+        role, form = "logits processor", _form(rows)
+        context = replace(self.context, positions=self.context.positions[part])
+        changed = call(role, self.processor, self.processor.process, rows, context)
         if (answer := _form(changed)) != form:
             raise broken(role, self.processor, f"rows like its own, {form}", str(answer))
         if not bool((changed < math.inf).all()):
