@@ -55,7 +55,6 @@ def test_an_automaton_accepts_the_texts_that_match_from_end_to_end(seed: int) ->
 @pytest.mark.parametrize(
     ("expression", "texts"),
     [
-        ("1|12", ["1", "12"]),
         ("(a|ab)(c|bcd)?", ["a", "ab", "ac", "abc", "abcd", "abbcd"]),
         ("[)(]\\)", ["))", "()"]),
         ("é|€", ["é", "€"]),

@@ -7,7 +7,6 @@ import copy
 import itertools
 import math
 import re
-from collections import Counter
 from functools import partial
 from unittest.mock import patch
 
@@ -123,28 +122,6 @@ def test_the_best_text_and_a_drawn_one_are_those_of_a_list_of_all_texts(
         assert tuple(best(*text)) == first_of_best(choices, texts)
         one_by_one = drawn_one_by_one(choices, texts, uniforms.tolist())
         assert tuple(drawn(*text, uniforms)) == one_by_one
-
-
-@pytest.mark.parametrize("expression", EXPRESSIONS[:3])
-def test_texts_are_drawn_in_proportion(expression: str) -> None:
-    """Chi-square below its mean plus 4.5 deviations: a false alarm in less than one of 10,000."""
-    generator = np.random.default_rng(7)
-    tokens = tokens_of(expression)
-    candidates = np.array([generator.permutation(WORDS.vocab_size) for _ in range(3)])
-    is_open, weights = np.ones(3, np.bool_), generator.normal(size=candidates.shape)
-    choices = Choices(np.zeros(3, np.int64), is_open, candidates, weights)
-    texts = {text: math.exp(weight) for text, weight in valid_texts(expression, choices).items()}
-    num_draws = 2000
-    counts = Counter(
-        tuple(drawn(tokens, tokens.start, choices, tokens.accepting, generator.random(3)).tolist())
-        for _ in range(num_draws)
-    )
-    assert counts.keys() <= texts.keys()
-    expected = {columns: num_draws * p / sum(texts.values()) for columns, p in texts.items()}
-    frequent = {columns: mean for columns, mean in expected.items() if mean >= 5}
-    chi_square = sum((counts[columns] - mean) ** 2 / mean for columns, mean in frequent.items())
-    assert chi_square < len(frequent) + 4.5 * math.sqrt(2 * len(frequent))
-    assert len(frequent) > 3
 
 
 def test_a_draw_at_the_end_of_the_interval_is_a_valid_text() -> None:
