@@ -98,7 +98,7 @@ class Confidences:
         room = resolver.predictor.info.max_length - len(prompt)
         params = self.params or SamplingParams()
         asked = params.model_copy(update={"max_tokens": min(max_tokens, room)})
-        request = resolver.writing(context, resolver.prepared(asked))
+        request = resolver.writing(context, asked)
         text = resolver.prompts.finished(context, ids, request.params.block_length)
         steps, written, logprobs = (np.array(column, np.float64) for column in columns)
         writing = Writing.of(text.ids)

@@ -8,10 +8,10 @@ from dise_core.errors import InputError
 from dise_core.front.answers import AnswerMaker, WrittenAnswers
 from dise_core.front.model_limits import fitted
 from dise_core.front.outputs import RequestOutput
-from dise_core.front.resolving import Preparable, ResolvedScoring, ResolvedWriting, Resolver
+from dise_core.front.resolving import Preparable, ResolvedScoring, Resolver
 from dise_core.models.inputs import check_choice, check_list
 from dise_core.models.predictor import MaskPredictor
-from dise_core.models.prompts import Prompt, Translation
+from dise_core.models.prompts import GivenPrompt, Prompt, Prompts, Translation
 from dise_core.models.tokenizer import FunctionTool, Message
 from dise_core.params.requests import ScoringParams
 from dise_core.plans.cost import count_cost
@@ -43,6 +43,10 @@ class Planner:
         return self.resolver.predictor
 
     @property
+    def prompts(self) -> Prompts:
+        return self.resolver.prompts
+
+    @property
     def calibration(self) -> Calibration | None:
         """The calibration that the user named."""
         return self.resolver.calibrations.named
@@ -57,8 +61,7 @@ class Planner:
         """Return a plan of the responses to one prompt, best score first. recorded: the
         confidences that their Writing tells besides those that the scorer reads.
         """
-        context, prepared = self.resolver.prompts.read(prompt, chat), self.resolver.prepared(params)
-        return (yield from self._write(self.resolver.writing(context, prepared, recorded)))
+        return (yield from self._write(self.prompts.read(prompt, chat), params, recorded))
 
     def chat(
         self,
@@ -67,15 +70,12 @@ class Planner:
         tools: Sequence[FunctionTool] = (),
         template_kwargs: Fields | None = None,
     ) -> Plan[RequestOutput]:
-        context = self.resolver.prompts.conversation(messages, tools, template_kwargs)
-        prepared = self.resolver.prepared(params)
-        return (yield from self._write(self.resolver.writing(context, prepared)))
+        prompt = self.prompts.conversation(messages, tools, template_kwargs)
+        return (yield from self._write(prompt, params))
 
     def fill(self, prefix: Prompt, suffix: Prompt, params: Preparable) -> Plan[RequestOutput]:
         """Return a plan of what stands between the two, best score first."""
-        context = self.resolver.prompts.gap(prefix, suffix)
-        prepared = self.resolver.prepared(params, is_gap=True)
-        return (yield from self._write(self.resolver.writing(context, prepared)))
+        return (yield from self._write(self.prompts.gap(prefix, suffix), params))
 
     def score(
         self,
@@ -90,10 +90,9 @@ class Planner:
         None: if it is a text.
         """
         check_choice(finished, "finished")
-        context = self.resolver.prompts.read_or_none(prompt, chat)
-        return (
-            yield from self._score(self.resolver.scoring(context, [response], params, finished))
-        )
+        given = self.prompts.read_or_none(prompt, chat)
+        request = self.resolver.scoring(given, [response], params, finished)
+        return (yield from self._score(request))
 
     def rank(
         self,
@@ -111,8 +110,8 @@ class Planner:
         check_list(candidates, "candidates", "a list of texts or of token ids")
         if len(candidates) == 0:
             raise InputError("no candidate given", "candidates")
-        context = self.resolver.prompts.read_or_none(prompt, chat)
-        request = self.resolver.scoring(context, candidates, params, bool(finished))
+        given = self.prompts.read_or_none(prompt, chat)
+        request = self.resolver.scoring(given, candidates, params, bool(finished))
         return (yield from self._score(request))
 
     def texts(
@@ -123,20 +122,20 @@ class Planner:
         chat: bool | None = None,
     ) -> list[TokenSequence]:
         """Return the texts that `score` would score, for several scorers."""
-        context = self.resolver.prompts.read_or_none(prompt, chat)
+        given = self.prompts.read_or_none(prompt, chat)
         block_length = fitted(params, self.predictor.info).block_length
-        return self.resolver.texts(context, responses, block_length)
+        return self.resolver.texts(given, responses, block_length)
 
     def end_id(self, prompt: Prompt, chat: bool | None = None) -> int | None:
-        return self.resolver.prompts.end_id(self.resolver.prompts.read_or_none(prompt, chat))
+        return self.prompts.end_id(self.prompts.read_or_none(prompt, chat))
 
     def translation(self, prompt: Prompt, chat: bool | None = None) -> Translation | None:
         """Return how the judge reads texts with that prompt; None without a judge."""
-        return self.resolver.prompts.translation(self.resolver.prompts.read_or_none(prompt, chat))
+        return self.prompts.translation(self.prompts.read_or_none(prompt, chat))
 
     def prompt_ids(self, prompt: Prompt, chat: bool | None = None) -> Ids:
         """Return the prompt's token ids as the model reads them, int64 [P]."""
-        return self.resolver.prompts.read(prompt, chat).ids
+        return self.prompts.read(prompt, chat).ids
 
     def _score(self, request: ResolvedScoring) -> Plan[RequestOutput]:
         scorer = replace(request.scorer, explains=self.explains)
@@ -145,11 +144,14 @@ class Planner:
         generations = [Generation(*pair) for pair in zip(request.texts, evaluations, strict=True)]
         return AnswerMaker(self.predictor, request).make(generations, cost)
 
-    def _write(self, request: ResolvedWriting) -> Plan[RequestOutput]:
+    def _write(
+        self, prompt: GivenPrompt, params: Preparable, recorded: tuple[Confidence, ...] = ()
+    ) -> Plan[RequestOutput]:
+        request = self.resolver.writing(prompt, params, recorded)
         scorer = replace(request.scorer, explains=self.explains)
 
         def sample(number: int) -> Plan[Generation]:
-            return request.writer.write(request.prompt.ids, request.denoiser(number), scorer)
+            return request.writer.write(request.prompt.ids, request.denoiser_of(number), scorer)
 
         samples = in_waves(sample, request.params, request.stopping, request.at_once)
         generations, cost = yield from count_cost(salted(samples, request.params.cache_salt))

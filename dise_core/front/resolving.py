@@ -29,7 +29,6 @@ from dise_core.scoring.scorer import Scorer
 from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.sequence import TokenSequence
 from dise_core.writing.denoise import Denoiser
-from dise_core.writing.logits import LogitsProcessor
 from dise_core.writing.memory import memory_of
 from dise_core.writing.policy import UnmaskingPolicy
 from dise_core.writing.writer import Writer
@@ -59,35 +58,24 @@ class ResolvedScoring(Resolved):
 @dataclass(frozen=True, slots=True)
 class ResolvedWriting(Resolved):
     """A request for answers. stopping: what makes probabilities of the scores that
-    `stop_at` is compared with. recorded: what their Writing tells.
+    `stop_at` is compared with. denoiser: of any answer.
     """
 
     params: SamplingParams
     stopping: Calibration | None
-    predictor: MaskPredictor
     writer: Writer
-    policy: UnmaskingPolicy
-    constraint: Constrained | None
-    recorded: tuple[Confidence, ...]
-    logits: LogitsProcessor | None
+    denoiser: Denoiser
 
-    def denoiser(self, number: int) -> Denoiser:
+    @property
+    def constraint(self) -> Constrained | None:
+        return self.denoiser.constraint
+
+    def denoiser_of(self, number: int) -> Denoiser:
         """Return what writes the answer of that number."""
-        info = self.predictor.info
+        noise = Noise.for_request(self.params.seed or 0, self.prompt.ids, number)
         is_told = self.constraint is not None and self.constraint.is_told
-        return Denoiser(
-            info,
-            self.policy,
-            Noise.for_request(self.params.seed or 0, self.prompt.ids, number),
-            self.params,
-            number,
-            recorded=self.recorded,
-            constraint=self.constraint,
-            logits=self.logits,
-            suffix=self.prompt.suffix,
-            memory=memory_of(info, self.params, is_told),
-            spell=self.predictor.tokenizer.spell,
-        )
+        memory = memory_of(self.denoiser.info, self.params, is_told)
+        return replace(self.denoiser, sample=number, noise=noise, memory=memory)
 
     @property
     def at_once(self) -> int:
@@ -183,11 +171,12 @@ class Resolver:
         return Preparation(self, params_of(params, SamplingParams), is_gap)
 
     def writing(
-        self, prompt: GivenPrompt, prepared: Preparation, recorded: tuple[Confidence, ...] = ()
+        self, prompt: GivenPrompt, asked: Preparable, recorded: tuple[Confidence, ...] = ()
     ) -> ResolvedWriting:
         """Return a request for answers. recorded: what their Writing tells besides what
         the scorer reads. Raises InputError for what cannot be.
         """
+        prepared = self.prepared(asked, prompt.is_gap)
         params = prepared.params
         self.prompts.check_room(prompt, params.max_tokens)
         controller = self.catalog.required(LENGTH, params)
@@ -207,19 +196,19 @@ class Resolver:
             prepared.asked,
             lambda: self.default_settings,
         )
-        return ResolvedWriting(
-            prompt,
-            params,
-            scorer,
-            self.calibrations.of(answers),
-            self.calibrations.stopping(answers),
-            self.predictor,
-            writer,
+        denoiser = Denoiser(
+            self.predictor.info,
             policy,
-            constraint,
-            tuple({*recorded, *scorer.scorer.recorded}),
-            self.catalog.chosen(LOGITS, params),
+            Noise(0),
+            params,
+            recorded=tuple({*recorded, *scorer.scorer.recorded}),
+            constraint=constraint,
+            logits=self.catalog.chosen(LOGITS, params),
+            suffix=prompt.suffix,
+            spell=self.predictor.tokenizer.spell,
         )
+        calibrated, stopping = self.calibrations.of(answers), self.calibrations.stopping(answers)
+        return ResolvedWriting(prompt, params, scorer, calibrated, stopping, writer, denoiser)
 
     def scoring(
         self,
