@@ -43,27 +43,19 @@ class _Ticket:
         except BaseException:
             self.watch = None
 
-    def settle(self) -> None:
-        self._forget()
-        if not self.future.set_running_or_notify_cancel():
+    def settle(self, error: DiseError | None = None) -> None:
+        """Tell how the request has ended, or that it ends unfinished by this error."""
+        self.drop()
+        if self.future.done() or not self.future.set_running_or_notify_cancel():
             return
-        if self.request.error is not None:
-            self.future.set_exception(self.request.error)
+        if (error := error or self.request.error) is not None:
+            self.future.set_exception(error)
         else:
             self.future.set_result((self.request.result, self.request.seconds))
 
-    def fail(self, error: DiseError) -> None:
-        self.drop()
-        if not self.future.done() and self.future.set_running_or_notify_cancel():
-            self.future.set_exception(error)
-
     def drop(self) -> None:
-        """End the request unfinished."""
+        """End the request, and let go of what was shown, which keeps what its texts cached."""
         self.request.close()
-        self._forget()
-
-    def _forget(self) -> None:
-        """Let go of what has been shown, which would keep what its texts cached."""
         self.last_reads, self.watch = (), None
 
 
@@ -201,7 +193,8 @@ class AsyncEngine:
         except BaseException as error:
             death = ClosedError(f"the engine has died and must be started anew: {failure(error)}")
             death.__cause__ = error
-            self._end(death, death)
+            self._death = death
+            self._end(death)
 
     def _loop(self, engine: Engine) -> None:
         while self._admit(engine.max_running):
@@ -306,10 +299,9 @@ class AsyncEngine:
                 staying.append(ticket)
         self._running = staying
 
-    def _end(self, error: DiseError, death: DiseError | None = None) -> None:
-        """Fail all waiting and running requests; after a death, later ones too."""
+    def _end(self, error: DiseError) -> None:
+        """Fail all waiting and running requests, and all calls."""
         with self._changed:
-            self._death = death
             self._running += [ticket for ticket in self._waiting if ticket not in self._running]
             self._waiting.clear()
             for _, future in self._calls:
@@ -321,7 +313,7 @@ class AsyncEngine:
 
     def _fail_running(self, error: DiseError) -> None:
         for ticket in self._running:
-            ticket.fail(error)
+            ticket.settle(error)
         self._running = []
 
 

@@ -282,9 +282,8 @@ def _answers(
             f"on_error must be 'raise' or 'return', not {shown(on_error, 40)}", "on_error"
         )
     plans = numbered(plans, subject)
-    preparations = list({id(prepared): prepared for prepared in settings}.values())
     if on_error == "raise":
-        return Job(plans, results, preparations)
+        return Job(plans, results, settings)
     model = planner.predictor.info.name
 
     def answer(outcome: Outcome[RequestOutput]) -> RequestOutput:
@@ -295,7 +294,7 @@ def _answers(
         usage = Usage(0, 0, 0, 0.0, outcome.seconds)
         return RequestOutput(text, (), model, (), usage, error=outcome.error)
 
-    return Job(plans, lambda ended: list(map(answer, _in_order(ended))), preparations)
+    return Job(plans, lambda ended: list(map(answer, _in_order(ended))), settings)
 
 
 def _prepared(
