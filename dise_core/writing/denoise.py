@@ -43,14 +43,14 @@ class Denoiser(Sampler):
 
     def text(self, ids: Ids, prompt_length: int) -> TokenSequence:
         """Return ids [N], the suffix included, as a text. May raise InputError."""
-        settings = (self.block_length, self.max_length, self.info.block_origin)
-        suffix_length = len(self.suffix)
         return TokenSequence(
             ids,
             prompt_length,
             self.special,
-            *settings,
-            suffix_length=suffix_length,
+            self.block_length,
+            self.max_length,
+            self.info.block_origin,
+            suffix_length=len(self.suffix),
             rule=self.constraint,
             spell=self.spell,
         )

@@ -81,9 +81,13 @@ class Filling:
     schedule: Schedule
     valid: ValidBlock | None = None
 
+    @property
+    def sampler(self) -> Sampler:
+        return self.text.sampler
+
     def plan(self, step: int) -> Plan[int]:
         """Return a plan that fills the masks, counting from `step`, of the next step."""
-        policy, is_first, num_idle = self.text.sampler.policy, True, 0
+        policy, is_first, num_idle = self.sampler.policy, True, 0
         while len(masked := self._find_masks()) and not self._is_left():
             commit = self.schedule.next(len(masked))
             # A step of Dream's schedule that would commit nothing needs no forward pass.
@@ -105,7 +109,7 @@ class Filling:
 
     def _step(self, step: int, masked: Ids, commit: Commit, is_first: bool) -> Plan[bool]:
         """Return a plan of a step over masked positions; whether the text changed."""
-        sampler, positions = self.text.sampler, masked
+        sampler, positions = self.sampler, masked
         noise = sampler.noise.at_step(step)
         # Early exit judges all that is still masked, so a block's first step reads past
         # it.
@@ -141,7 +145,7 @@ class Filling:
 
     def _unmask(self, step: int, state: UnmaskingStep, candidates: Reading) -> bool:
         """Write the policy's choice of candidates for masks; return whether any."""
-        policy = self.text.sampler.policy
+        policy = self.sampler.policy
         if not len(state.positions):
             return False
         indices = chosen_indices(policy, policy.choose, state, len(state.positions))
@@ -151,7 +155,7 @@ class Filling:
 
     def _edit(self, step: int, state: UnmaskingStep, drafts: Drafts, replacements: Reading) -> bool:
         """Write the policy's choice for other tokens; return whether any differs."""
-        policy = self.text.sampler.policy
+        policy = self.sampler.policy
         edited = chosen_indices(policy, policy.edit, state, len(drafts.positions))
         is_other = edited[drafts.candidates[edited] != drafts.token_ids[edited]]
         places, tokens = drafts.positions[is_other], drafts.candidates[is_other]
@@ -163,7 +167,7 @@ class Filling:
         tells unknown log-probabilities of final tokens too: of the blocks before, of this
         one if it is whole.
         """
-        sampler, memory, span = self.text.sampler, self.text.sampler.memory, self.span
+        sampler, memory, span = self.sampler, self.sampler.memory, self.span
         text = self.text.ids[: span[1]] if sampler.is_block_causal else self.text.ids
         read = sampler.ask(
             text,
@@ -187,11 +191,11 @@ class Filling:
 
     def _own_tokens(self, text: Ids, positions: Ids) -> TokenLogProbs:
         """Return the question that a scorer will ask about finished blocks."""
-        constraint, start = self.text.sampler.constraint, self.text.prompt_length
+        constraint, start = self.sampler.constraint, self.text.prompt_length
         if constraint is None or not constraint.is_told:
             return TokenLogProbs(text[positions])
         stop = min(self.span[1], self.text.stop, int(positions[-1]) + 1)
-        info = self.text.sampler.info
+        info = self.sampler.info
         blocks = info.block_length or len(text), info.max_length, info.block_origin
         sequence = TokenSequence(text[:stop], start, info.special, *blocks)
         among = allowed_in(sequence, constraint).at(positions - start)
@@ -200,12 +204,12 @@ class Filling:
     def _readout(self, noise: Noise) -> Readout:
         if self.valid is not None:
             return self.valid.readout()
-        sampler = self.text.sampler
+        sampler = self.sampler
         return sampler.candidates(noise, sampler.policy.confidence)
 
     def _canvas(self, text: Ids) -> Canvas:
         start, stop = self.text.prompt_length, min(len(text), self.text.stop)
-        sampler = self.text.sampler
+        sampler = self.sampler
         logprobs = sampler.memory.known(text[:stop])
         return Canvas(
             sampler.sample,
@@ -219,7 +223,7 @@ class Filling:
 
     def _reads_of_final(self, read: Read, text: Ids, stop: int) -> list[Read]:
         """Return the Read, if any, of response tokens before `stop` with unknown logprobs."""
-        logprobs = self.text.sampler.memory.known(read.token_ids)
+        logprobs = self.sampler.memory.known(read.token_ids)
         if logprobs is None or read.guidance is not None:
             return []
         window = read.cache and read.cache.window
@@ -232,12 +236,12 @@ class Filling:
     def _find_masks(self, *, to_the_end: bool = False) -> Ids:
         ids = self.text.ids
         positions = np.arange(self.masks[0], len(ids)) if to_the_end else self.masks
-        masked: Ids = positions[ids[positions] == self.text.sampler.mask_id]
+        masked: Ids = positions[ids[positions] == self.sampler.mask_id]
         return masked
 
     def _is_left(self) -> bool:
         """Whether to leave the block: the answer has ended, or no mask is left."""
-        text, sampler, (start, end) = self.text, self.text.sampler, self.span
+        text, sampler, (start, end) = self.text, self.sampler, self.span
         if sampler.policy.edits:
             return False
         response = text.ids[: min(end, text.stop)]
@@ -246,6 +250,6 @@ class Filling:
         return text.until_end and sampler.end_of(response, text.prompt_length) is not None
 
     def _is_over(self, reading: Reading) -> bool:
-        sampler = self.text.sampler
+        sampler = self.sampler
         is_sure = np.exp(reading.logprobs.min()) > (sampler.params.early_exit or 0.0)
         return bool(is_sure and sampler.special.is_end(reading.token_ids).all())

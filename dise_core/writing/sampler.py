@@ -160,16 +160,10 @@ class Sampler:
             return None, draws
         return float(is_masked.mean()), draws
 
-    @cached_property
-    def _recorded(self) -> tuple[Candidates, ...]:
-        forbidden = self._never_written
-        return tuple(Candidates(confidence=kind, forbidden=forbidden) for kind in self.recorded)
-
     def recording(self, read: Read) -> list[Read]:
         """Return the Reads of recorded confidences, in the row of a step's Read."""
-        readouts, change = self._recorded, read.readout.logits
-        if change is not None:
-            readouts = tuple(replace(readout, logits=change) for readout in readouts)
+        plain = Candidates(forbidden=self._never_written, logits=read.readout.logits)
+        readouts = (replace(plain, confidence=kind) for kind in self.recorded)
         return [replace(read, readout=readout, canvas=None) for readout in readouts]
 
     def note(self, writing: Writing, read: Read, recorded: Sequence[Reading]) -> None:
