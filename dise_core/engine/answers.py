@@ -19,32 +19,32 @@ ROUNDING = 1e-3
 """How far above 0 a log-probability may come out, in nats."""
 
 
-def check_answers(
+def bad_answer(
     predictor: MaskPredictor, name: str, reads: Sequence[Read], readings: Sequence[Reading]
-) -> Sequence[Reading]:
-    """Return the readings, one for each read.
+) -> ModelError | None:
+    """Return what is wrong with the readings, one for each read; None if nothing is.
 
-    Raises ModelOutputError for NaN, with the position, and ModelError, which names the
-    predictor and the rule, for an answer that is not a Reading of the read's shape, whose
-    ids are outside the vocabulary, forbidden or not those asked for, or whose
-    log-probabilities are above 0.
+    ModelOutputError for NaN, with the position, and ModelError, which names the predictor
+    and the rule, for an answer that is not a Reading of the read's shape, whose ids are
+    outside the vocabulary, forbidden or not those asked for, or whose log-probabilities
+    are above 0.
     """
-    cls = type(predictor)
+    cause = None
     try:
         pairs = list(zip(reads, readings, strict=True))
         rule = next(_broken_rules(pairs, predictor.info.vocab_size), None)
-    except ModelOutputError:
-        raise
+    except ModelOutputError as error:
+        return error
     except Exception as error:  # fields of any type may raise anything when they are compared
-        raise ModelError(
-            f"predictor {name!r} ({cls.__module__}.{cls.__qualname__}) gave a bad answer: "
-            f"checking it failed with {type(error).__name__}: {error}"
-        ) from error
-    if rule is not None:
-        raise ModelError(
-            f"predictor {name!r} ({cls.__module__}.{cls.__qualname__}) gave a bad answer: {rule}"
-        )
-    return readings
+        rule, cause = f"checking it failed with {type(error).__name__}: {error}", error
+    if rule is None:
+        return None
+    cls = type(predictor)
+    bad = ModelError(
+        f"predictor {name!r} ({cls.__module__}.{cls.__qualname__}) gave a bad answer: {rule}"
+    )
+    bad.__cause__ = cause
+    return bad
 
 
 def _broken_rules(pairs: Sequence[tuple[Read, Reading]], vocab_size: int) -> Iterator[str]:

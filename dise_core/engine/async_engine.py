@@ -148,7 +148,7 @@ class AsyncEngine:
                 raise OverloadedError(
                     f"{self.max_waiting} requests are waiting already; try again later"
                 )
-            ticket = _Ticket(self._engine.request(0, plan, caller), future, watch)
+            ticket = _Ticket(self._engine.request(plan, caller), future, watch)
             self._waiting.append(ticket)
             self._changed.notify()
         self._to_start.put(ticket)

@@ -9,12 +9,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from dise_core.engine.answers import check_answers
+from dise_core.engine.answers import bad_answer
 from dise_core.engine.caller import Caller
 from dise_core.engine.request import Request, failure
 from dise_core.engine.scheduler import Scheduler
 from dise_core.errors import (
-    DiseError,
     InputError,
     ModelError,
     PlanError,
@@ -67,28 +66,26 @@ class Engine:
         """
         arriving = enumerate(plans)
         caller = Caller(is_alone=True)
-        running: list[Request] = []
+        running: dict[int, Request] = {}
         try:
             while True:
                 for index, plan in islice(arriving, self.max_running - len(running)):
-                    request = self.request(index, plan, caller)
-                    request.start()
-                    running.append(request)
+                    running[index] = self.request(plan, caller)
+                    running[index].start()
                 if not running:
                     return
-                if any(request.rows for request in running):
-                    self.step(running)
-                for request in running:
+                if any(request.rows for request in running.values()):
+                    self.step(list(running.values()))
+                for index, request in list(running.items()):
                     if request.is_finished:
-                        result, error = request.result, request.error
-                        yield Outcome(request.index, result, error, request.seconds)
-                running = [request for request in running if not request.is_finished]
+                        del running[index]
+                        yield Outcome(index, request.result, request.error, request.seconds)
         except KeyboardInterrupt as interrupt:
             # A notebook keeps the traceback, and its frames would keep what their texts
             # cached.
             raise interrupt.with_traceback(None) from None
         finally:
-            for request in running:
+            for request in running.values():
                 request.close()
 
     def load(self) -> None:
@@ -106,9 +103,9 @@ class Engine:
         rooms = {name: model.room for name, model in models if model.room is not None}
         return Scheduler(self._config.max_num_seqs, self._config.max_batch_tokens, rooms)
 
-    def request(self, index: int, plan: Plan[object], caller: Caller | None = None) -> Request:
+    def request(self, plan: Plan[object], caller: Caller | None = None) -> Request:
         caller = caller or Caller()
-        return Request(index, plan, caller, partial(self._prepare, caller.cache_salt))
+        return Request(plan, caller, partial(self._prepare, caller.cache_salt))
 
     def step(self, running: list[Request]) -> None:
         batch = self._sound(self._scheduler.schedule(running))
@@ -185,11 +182,14 @@ class Engine:
             if len(batch) == 1 or isinstance(failed, UnreachableError):
                 return [failed] * len(batch)
             return [answer for single in batch for answer in self._answers([single])]
-        stream = iter(readings)
-        parts = [list(islice(stream, len(of_row))) for of_row in questions]
-        if not isinstance(self._check_all(name, reads, readings), DiseError):
-            return list(parts)
-        return [self._check_all(name, *pair) for pair in zip(questions, parts, strict=True)]
+        predictor = self._predictors[name]
+        is_good = bad_answer(predictor, name, reads, readings) is None
+        stream, answers = iter(readings), list[RowAnswer]()
+        for of_row in questions:
+            answer = list(islice(stream, len(of_row)))
+            bad = None if is_good else bad_answer(predictor, name, of_row, answer)
+            answers.append(bad or answer)
+        return answers
 
     def _read(self, predictor: str, reads: Sequence[Read]) -> Sequence[Reading]:
         readings: object = self._predictors[predictor].read(reads)
@@ -202,11 +202,3 @@ class Engine:
                 f"predictor {predictor!r} answered {len(readings)} of {len(reads)} reads"
             )
         return readings
-
-    def _check_all(
-        self, name: str, reads: Sequence[Read], readings: Sequence[Reading]
-    ) -> RowAnswer:
-        try:
-            return check_answers(self._predictors[name], name, reads, readings)
-        except DiseError as error:
-            return error

@@ -18,12 +18,10 @@ MAX_EMPTY_QUESTIONS = 1000
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A running plan with all its state. index: in the caller's order; prepared: makes
-    its Reads those that run; rows: wait for a forward pass; reads: what the plan yielded
-    last.
+    """A running plan with all its state. prepared: makes its Reads those that run; rows:
+    wait for a forward pass; reads: what the plan yielded last.
     """
 
-    index: int
     plan: Plan[object]
     caller: Caller = field(default_factory=Caller)
     prepared: Callable[[Read], Read] = lambda read: read

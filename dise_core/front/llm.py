@@ -212,7 +212,7 @@ class LLM(FromModel, Verbs):
         self, plan: Plan[RequestOutput]
     ) -> Generator[CanvasUpdate | RequestOutput, None, None]:
         """Yield what each denoising step of a plan commits, then the answer."""
-        request = self.engine.request(0, plan)
+        request = self.engine.request(plan)
         canvases, reads = Canvases(self.predictor), None
         try:
             request.start()

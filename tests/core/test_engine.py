@@ -268,7 +268,7 @@ def test_windows_of_a_lone_caller_fill_a_batch_if_the_last_one_took_no_time() ->
         [replace(read_of(range(1000)), cache=CacheHint(CacheSlot(), window)) for _ in range(20)]
         for window in ((0, 32), None)
     )
-    asks = [Request(0, ask(reads)) for reads in (windows, texts)]
+    asks = [Request(ask(reads)) for reads in (windows, texts)]
     for request in asks:
         request.start()
 
