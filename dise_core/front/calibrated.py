@@ -1,7 +1,8 @@
 """Whether a calibration holds for a request: its answers are made and scored as it was fitted."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from pydantic import JsonValue
@@ -21,11 +22,11 @@ NOT_OF_ANSWERS = {"seed", "steps", "n", "best_of", *ScoringParams.model_fields} 
 """Fields of SamplingParams that leave the share of right answers as it is, or stand for others."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Answers:
     """The answers that a request asks for. scoring: what applies to the model; params:
-    what is written, before that; None for given texts. defaults: the settings of answers
-    for which nothing is asked. is_finished: whether given texts end.
+    what is written, before that; None for given texts. is_finished: whether given texts
+    end.
     """
 
     predictors: Mapping[str, MaskPredictor]
@@ -34,8 +35,17 @@ class Answers:
     scorer: SequenceScorer
     scoring: ScoringParams
     params: SamplingParams | None = None
-    defaults: Callable[[], Mapping[str, JsonValue]] = dict
     is_finished: bool = True
+
+    @cached_property
+    def settings(self) -> dict[str, JsonValue]:
+        """The settings of what is written; see `settings_of_answers`."""
+        info = self.predictors["target"].info
+        return settings_of_answers(self.params or SamplingParams(), self.catalog, info)
+
+    @cached_property
+    def default_settings(self) -> dict[str, JsonValue]:
+        return settings_of_answers(SamplingParams(), self.catalog)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +178,12 @@ def _of_settings(calibration: Calibration, answers: Answers) -> Iterator[str]:
         if answers.params.constraint is not None and calibration.map is not None:
             yield "it was fitted on free answers, and this one keeps to a constraint"
         return
-    defaults = answers.defaults()
     lengths = (None, "fixed" if info.block_length is None else "until-end")
-    for name, value in settings_of_answers(answers.params, answers.catalog, info).items():
+    for name, value in answers.settings.items():
+        default = answers.default_settings[name]
         aliases = lengths if name == "length" and value in lengths else (value,)
-        if not any(holding.allows(name, alias, defaults[name]) for alias in aliases):
-            yield _other_setting(name, value, holding.settings.get(name, (defaults[name],)))
+        if not any(holding.allows(name, alias, default) for alias in aliases):
+            yield _other_setting(name, value, holding.settings.get(name, (default,)))
 
 
 def _other_setting(name: str, value: object, fitted: Sequence[object]) -> str:
