@@ -336,36 +336,29 @@ def test_stop_texts_end_the_text_and_nothing_else() -> None:
     assert output.score.value == whole.outputs[0].score.value
 
 
-def asking_after(event: threading.Event, begun: threading.Event | None = None) -> Plan[str]:
-    """Return a plan that asks once, after the event."""
+def asking(after: threading.Event | None = None, begun: threading.Event | None = None) -> Plan[str]:
+    """Return a plan that tells that it has begun, and asks once, after the event."""
     if begun is not None:
         begun.set()
-    assert event.wait(60)
+    assert after is None or after.wait(60)
     yield [Read(np.array([1, 2, MASK]), np.array([2]), TokenLogProbs(np.array([3])))]
     return "done"
 
 
-class Prompt(list[int]):
-    """A prompt that may be referred to weakly."""
-
-
-def asking_of(prompt: Prompt) -> Plan[int]:
-    yield [Read(np.array(prompt), np.array([0]), TokenLogProbs(np.array([3])))]
-    return len(prompt)
+def engine_of(model: ToyPredictor) -> AsyncEngine:
+    return AsyncEngine(lambda: Engine({"target": model}, EngineConfig()), max_waiting=8)
 
 
 def test_a_request_waits_for_one_that_is_just_starting(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ToyPredictor()
-    begun, may_ask, at_once = (threading.Event() for _ in range(3))
-    at_once.set()
-    engine = AsyncEngine(lambda: Engine({"target": model}, EngineConfig()))
-    assert engine.submit(asking_after(at_once)).result(60)[0] == "done"
+    begun, may_ask, engine = threading.Event(), threading.Event(), engine_of(model)
+    assert engine.submit(asking()).result(60)[0] == "done"
     # As if the last step had taken a minute, so that even on a busy machine the other is in time.
     monkeypatch.setattr(async_engine, "GATHER_SECONDS", 60.0)
     monkeypatch.setattr(engine, "_step_seconds", 60.0)
-    slow = engine.submit(asking_after(may_ask, begun))
+    slow = engine.submit(asking(may_ask, begun))
     assert begun.wait(60)
-    quick = engine.submit(asking_after(at_once))
+    quick = engine.submit(asking())
     time.sleep(0.1)  # enough for an engine that would not wait to run it alone
     may_ask.set()
     assert {slow.result(60)[0], quick.result(60)[0]} == {"done"}
@@ -374,12 +367,9 @@ def test_a_request_waits_for_one_that_is_just_starting(monkeypatch: pytest.Monke
 
 
 def test_a_request_waits_no_longer_than_a_step_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = ToyPredictor()
-    may_ask, at_once = threading.Event(), threading.Event()
-    at_once.set()
+    may_ask, engine = threading.Event(), engine_of(ToyPredictor())
     monkeypatch.setattr(async_engine, "GATHER_SECONDS", 0.01)
-    engine = AsyncEngine(lambda: Engine({"target": model}, EngineConfig()))
-    slow, quick = engine.submit(asking_after(may_ask)), engine.submit(asking_after(at_once))
+    slow, quick = engine.submit(asking(may_ask)), engine.submit(asking())
     assert quick.result(60)[0] == "done"
     may_ask.set()
     assert slow.result(60)[0] == "done"
@@ -387,16 +377,15 @@ def test_a_request_waits_no_longer_than_a_step_takes(monkeypatch: pytest.MonkeyP
 
 
 def test_the_cancelled_behind_slow_starts_are_forgotten() -> None:
-    engine = AsyncEngine(lambda: Engine({"target": ToyPredictor()}, EngineConfig()), max_waiting=8)
-    may_ask = threading.Event()
-    slow = [engine.submit(asking_after(may_ask)) for _ in range(async_engine.NUM_STARTERS)]
-    held = list[weakref.ref[Prompt]]()
+    may_ask, engine = threading.Event(), engine_of(ToyPredictor())
+    slow = [engine.submit(asking(may_ask)) for _ in range(async_engine.NUM_STARTERS)]
+    held = list[weakref.ref[threading.Event]]()
     for _ in range(100):
-        prompt = Prompt([1, 2])
+        prompt = threading.Event()  # or whatever else a plan may hold
         held.append(weakref.ref(prompt))
-        engine.submit(asking_of(prompt)).cancel()
+        engine.submit(asking(prompt)).cancel()
         del prompt
-    engine.submit(asking_of(Prompt([1]))).cancel()
+    engine.submit(asking()).cancel()
     until = time.monotonic() + 60
     while any(ref() is not None for ref in held) and time.monotonic() < until:
         time.sleep(0.01)
@@ -407,12 +396,10 @@ def test_the_cancelled_behind_slow_starts_are_forgotten() -> None:
 
 
 def test_a_start_that_does_not_end_holds_up_no_other_request_and_no_closing() -> None:
-    engine = AsyncEngine(lambda: Engine({"target": ToyPredictor()}, EngineConfig()))
-    begun, never, at_once = (threading.Event() for _ in range(3))
-    at_once.set()
-    stuck = engine.submit(asking_after(never, begun))
+    begun, never, engine = threading.Event(), threading.Event(), engine_of(ToyPredictor())
+    stuck = engine.submit(asking(never, begun))
     assert begun.wait(60)
-    others = [engine.submit(asking_after(at_once)) for _ in range(5)]
+    others = [engine.submit(asking()) for _ in range(5)]
     assert {other.result(60)[0] for other in others} == {"done"}
     assert engine.close(grace=0) == 1
     with pytest.raises(ClosedError, match="shut down before the request was done"):

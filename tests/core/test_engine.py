@@ -1,6 +1,6 @@
 """The engine: limits, order, isolation."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -44,29 +44,20 @@ def engine_of(
     )
 
 
-def test_new_plans_join_and_finished_ones_leave_at_every_step() -> None:
-    predictor = ToyPredictor()
-    plans = [ask(*[[read_of([i])]] * rounds) for i, rounds in enumerate([1, 3, 1, 1])]
-    list(engine_of(predictor, max_num_seqs=2).run(plans))
-    assert [[int(ids[0]) for ids in batch] for batch in predictor.batches] == [
-        [0, 1],
-        [1, 2],
-        [1, 3],
-    ]
+def test_plans_are_taken_as_room_appears_and_leave_at_the_step_that_ends_them() -> None:
+    predictor, taken = ToyPredictor(), list[int]()
 
+    def plans() -> Iterator[Plan[list[float]]]:
+        for number, rounds in enumerate([1, 3, 1, 1]):
+            taken.append(number)
+            yield ask(*[[read_of([number])]] * rounds)
 
-def test_plans_are_taken_only_as_room_appears() -> None:
-    taken = []
-
-    def plans() -> Sequence[Plan[list[float]]]:
-        for i in range(5):
-            taken.append(i)
-            yield ask([read_of([i])])
-
-    outcomes = engine_of(ToyPredictor(), max_num_seqs=2).run(plans())  # type: ignore[arg-type]
-    next(outcomes)
+    outcomes = engine_of(predictor, max_num_seqs=2).run(plans())
+    assert next(outcomes).index == 0
     assert taken == [0, 1]
-    assert len(list(outcomes)) == 4
+    assert len(list(outcomes)) == 3
+    batches = [[int(ids[0]) for ids in batch] for batch in predictor.batches]
+    assert batches == [[0, 1], [1, 2], [1, 3]]
 
 
 class Failing(ToyPredictor):
@@ -131,7 +122,8 @@ def no_answer_to(ids: Sequence[int], predictor: str = "target") -> list[Read]:
         ([Read(TEXT, TEXT[:1], TopLogProbs(1, (3, 12)))], InputError, "token id 12 at position 1"),
         ([Read(TEXT, TEXT[:1], TopLogProbs(1, targets=TEXT - 1))], InputError, "token id -1"),
         ([Read(TEXT, TEXT[:1], TokenLogProbs(TEXT + 12))], InputError, "token id 12"),
-        (no_answer_to([0] * 41), TooLongError, "41 tokens is longer than the model's limit of 40"),
+        (no_answer_to([0] * 16), TooLongError, "16 tokens is longer than the model's limit of 15"),
+        (no_answer_to([0] * 21), TooLongError, "more than max_batch_tokens=20; raise that limit"),
         (no_answer_to([1], "judge"), PlanError, "no predictor 'judge' is loaded. Loaded: target"),
         *((wrong, PlanError, "must yield a list of Reads") for wrong in (None, 5, [5], {}, "ab")),
     ],
@@ -139,20 +131,12 @@ def no_answer_to(ids: Sequence[int], predictor: str = "target") -> list[Read]:
 def test_what_cannot_be_asked_fails_its_own_request(
     asked: Sequence[Read], error: type[Exception], text: str
 ) -> None:
-    outcomes = engine_of(ToyPredictor()).run([ask([read_of([1])]), ask(asked)])
+    engine = engine_of(ToyPredictor(15), max_batch_tokens=20)
+    outcomes = engine.run([ask([read_of([1])]), ask(asked)])
     good, bad = sorted(outcomes, key=lambda outcome: outcome.index)
     assert good.error is None
     with pytest.raises(error, match=text):
         bad.unwrap()
-
-
-def test_a_text_that_no_batch_could_hold_fails_and_the_others_go_on() -> None:
-    engine = engine_of(ToyPredictor(), max_batch_tokens=5)
-    outcomes = engine.run([ask([read_of([1] * 6)]), ask([read_of([1] * 5)])])
-    long, short = sorted(outcomes, key=lambda outcome: outcome.index)
-    with pytest.raises(TooLongError, match="more than max_batch_tokens=5; raise that limit"):
-        long.unwrap()
-    assert short.error is None
 
 
 class Faulty(ToyPredictor):

@@ -107,11 +107,6 @@ def test_nothing_follows_a_text_whose_likelihood_is_asked_or_that_fills_the_mode
     assert text.outputs[0].score.value == goes_on.outputs[0].score.value
 
 
-def test_finished_is_true_false_or_none(llm: LLM) -> None:
-    with pytest.raises(InputError, match="finished must be True, False or None, not str: 'no'"):
-        llm.score("abc", "efg", finished="no")  # type: ignore[arg-type]
-
-
 def test_the_report_regenerates_every_token_in_the_same_pass(llm: LLM) -> None:
     assert isinstance(llm.predictor, ToyPredictor)
     ids = [1, 2, 4, 5, END]
@@ -268,6 +263,11 @@ SPAM = [PredicateQuestion(instructions="a")]
         (lambda llm: llm.chat([[]]), "the conversation is empty", "messages"),
         (lambda llm: llm.chat([]), "no conversation given", "conversations"),
         (lambda llm: llm.generate("abc", chat=True), "model 'toy' has no chat template", "chat"),
+        (
+            lambda llm: llm.score("abc", "efg", finished="no"),  # type: ignore[arg-type]
+            "finished must be True, False or None, not str: 'no'",
+            "finished",
+        ),
         (lambda llm: llm.decide(["a", "b"], SPAM), "input 1: the model's vocabulary has no", None),
         (lambda llm: llm.generate("ab", [SHORT] * 2), "1 prompts do not pair up with 2", "params"),
         (

@@ -40,11 +40,6 @@ def test_remasking_is_another_name_of_unmasking() -> None:
     assert SamplingParams(unmasking="random").unmasking == "random"
 
 
-def test_best_of_is_how_many_are_written() -> None:
-    assert SamplingParams(n=2).num_samples == 2
-    assert SamplingParams(n=2, best_of=5).num_samples == 5
-
-
 def test_engine_options_are_the_fields_of_engine_config_and_of_the_engines() -> None:
     engines = installed_catalog().engines.values()
     own = {name for entry in engines for name in entry.load().options.model_fields}
