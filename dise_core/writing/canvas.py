@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dise_core.arrays import Ids, LogProbs
+from dise_core.arrays import Ids, LogProbs, Mask
 from dise_core.models.pieces import BROKEN, pieces
 from dise_core.models.predictor import MaskPredictor
 from dise_core.plans.reading import Canvas, Read
@@ -64,15 +64,13 @@ class Canvases:
                 yield update
 
     def _update(self, read: Read, canvas: Canvas) -> CanvasUpdate | None:
-        mask_id = self._predictor.info.special.mask_id
-        tokenizer = self._predictor.tokenizer
+        info, tokenizer = self._predictor.info, self._predictor.tokenizer
         now = read.token_ids[canvas.start : canvas.stop]
-        before = self._extend(self._last.get(canvas.sample), len(now))
+        was_mask, is_mask = self._were_masks(canvas.sample, now), now == info.special.mask_id
         self._last[canvas.sample] = now
-        is_mask = now == mask_id
-        if is_fresh := before is None or not _continues(before, now, mask_id):
+        if is_fresh := was_mask is None:
             self._scored.pop(canvas.sample, None)
-        is_new = ~is_mask if is_fresh else ~is_mask & (before == mask_id)
+        is_new = ~is_mask if was_mask is None else ~is_mask & was_mask
         scored = self._new_scores(canvas)
         if not is_new.any() and not is_fresh and not scored:
             return None
@@ -80,37 +78,38 @@ class Canvases:
         settled = text if canvas.is_settled else ""
         if settled and canvas.settled is not None:
             settled = tokenizer.decode(now[: max(canvas.settled - canvas.start, 0)])
-        committed = self._tokens(now, np.flatnonzero(is_new))
+        is_end, texts = info.special.is_end(now), self._texts(now, np.flatnonzero(is_new))
+        committed = tuple(
+            CanvasToken(at, int(now[at]), texts[at], bool(is_end[at])) for at in sorted(texts)
+        )
         logprobs = _when_written(canvas, committed)
         return CanvasUpdate(
             canvas.sample, committed, len(now), text, settled, is_fresh, scored, logprobs
         )
 
+    def _were_masks(self, sample: int, now: Ids) -> Mask | None:
+        """Return which of a canvas's tokens, int64 [R], were masks when it was last seen,
+        also where it has grown by a block; None if it is no continuation of that one.
+        """
+        info, before = self._predictor.info, self._last.get(sample)
+        if before is None:
+            return None
+        if info.block_length is not None and len(before) < len(now):
+            before = np.append(before, np.full(len(now) - len(before), info.special.mask_id))
+        if len(before) != len(now):
+            return None
+        were_masks: Mask = before == info.special.mask_id
+        return were_masks if (were_masks | (before == now)).all() else None
+
     def _new_scores(self, canvas: Canvas) -> tuple[tuple[int, float], ...]:
-        now, before = canvas.logprobs, self._scored.get(canvas.sample)
+        now = canvas.logprobs
         if now is None:
             return ()
-        is_new = ~np.isnan(now)
-        if before is not None:
-            length = min(len(before), len(now))
-            is_new[:length] &= now[:length] != before[:length]
+        before, told = self._scored.get(canvas.sample, now[:0]), np.full(len(now), np.nan)
+        told[: len(before)] = before[: len(now)]
         self._scored[canvas.sample] = now.copy()
-        positions = np.flatnonzero(is_new)
+        positions = np.flatnonzero(~np.isnan(now) & (now != told))
         return tuple(zip(positions.tolist(), now[positions].tolist(), strict=True))
-
-    def _extend(self, before: Ids | None, length: int) -> Ids | None:
-        """Return the earlier canvas, with masks behind it where it grows by blocks."""
-        info = self._predictor.info
-        if before is None or info.block_length is None or info.special.mask_id is None:
-            return before
-        num_more = max(length - len(before), 0)
-        return np.concatenate([before, np.full(num_more, info.special.mask_id)])
-
-    def _tokens(self, ids: Ids, positions: Ids) -> tuple[CanvasToken, ...]:
-        is_end, texts = self._predictor.info.special.is_end(ids), self._texts(ids, positions)
-        return tuple(
-            CanvasToken(at, int(ids[at]), texts[at], bool(is_end[at])) for at in sorted(texts)
-        )
 
     def _texts(self, ids: Ids, positions: Ids) -> dict[int, str]:
         """Return the texts of tokens, and of those that share a character with them."""
@@ -127,10 +126,6 @@ class Canvases:
             if is_part and not texts.keys().isdisjoint(span):
                 texts |= zip(span, pieces(tokenizer, ids[span]), strict=True)
         return texts
-
-
-def _continues(before: Ids, now: Ids, mask_id: int | None) -> bool:
-    return len(before) == len(now) and bool(((before == mask_id) | (before == now)).all())
 
 
 def _when_written(canvas: Canvas, tokens: Sequence[CanvasToken]) -> tuple[float | None, ...]:

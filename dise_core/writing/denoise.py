@@ -119,17 +119,15 @@ class Denoiser(Sampler):
         # Only a tail has a context to reuse; a response written from its start has none.
         context = ids[: start if start > prompt_length else 0]
         self.memory.begin(context, max(min(self.most, self.max_length), len(ids)))
-        spans = list(self._blocks(ids, start, stop))
-        blocks = [
-            (*block, None if steps is None else max(1, share(steps, index, len(spans))))
-            for index, block in enumerate(spans)
-        ]
-        draft = Draft(self, writing, prompt_length, stop, blocks, first_step, until_end)
+        draft = Draft(self, writing, prompt_length, stop, first_step, until_end)
         if self.constraint is not None:
             draft.witness = np.full(len(ids), OPEN)
             draft.witness[:stop] = OPEN if witness is None else witness[:stop]
-        while draft.blocks:
-            yield from draft.fill()
+        blocks = list(self._blocks(ids, start, stop))
+        for index, (span, masks) in enumerate(blocks):
+            num_steps = None if steps is None else max(1, share(steps, index, len(blocks)))
+            if (yield from draft.fill(span, masks, num_steps)):
+                break
         text = replace(canvas, ids=draft.ids.copy(), writing=draft.writing)
         if self.constraint is not None:
             response = slice(prompt_length, draft.stop)

@@ -23,17 +23,13 @@ from dise_core.writing.schedule import Commit, Schedule
 @dataclass(slots=True, eq=False)
 class Draft:
     """A text whose response is being written, block by block. stop: where the response
-    ends.
-    blocks: those that are left, each with its span, its masks and its number of steps,
-    None for the sampler's rate. step: the next one. until_end: whether the block with the
-    answer's end is last.
+    ends. step: the next one. until_end: whether the block with the answer's end is last.
     """
 
     sampler: Sampler
     writing: Writing
     prompt_length: int
     stop: int
-    blocks: list[tuple[tuple[int, int], Ids, int | None]]
     step: int
     until_end: bool
     witness: Ids | None = None
@@ -43,17 +39,20 @@ class Draft:
     def ids(self) -> Ids:
         return self.writing.ids
 
-    def fill(self) -> Plan[None]:
-        (span, masks, num_steps), *self.blocks = self.blocks
+    def fill(self, span: tuple[int, int], masks: Ids, num_steps: int | None) -> Plan[bool]:
+        """Return a plan that fills a block's masks in so many steps, None for the sampler's
+        rate; whether the answer has ended.
+        """
         valid = self._valid(span)
         if valid is not None:  # what will be cut is no part of the answer
             masks = masks[masks < self.stop]
         schedule = self.sampler.schedule(len(masks), num_steps)
         self.step = yield from Filling(self, span, masks, schedule, valid).plan(self.step)
-        if self.until_end:
-            response = self.ids[: min(span[1], self.stop)]
-            if (end := self.sampler.end_of(response, self.prompt_length)) is not None:
-                self.stop, self.blocks = end, []
+        response = self.ids[: min(span[1], self.stop)]
+        end = self.sampler.end_of(response, self.prompt_length) if self.until_end else None
+        if end is not None:
+            self.stop = end
+        return end is not None
 
     def _valid(self, span: tuple[int, int]) -> ValidBlock | None:
         constraint, witness = self.sampler.constraint, self.witness
