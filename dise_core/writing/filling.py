@@ -177,16 +177,14 @@ class Filling:
             cache=memory.hint(text, self.masks, is_first),
             is_complete=sampler.info.last_block == "alone",
         )
-        reads = [read, *sampler.recording(read)]
+        recording = sampler.recording(read)
         of_final = self._reads_of_final(read, text, span[1] if is_whole else span[0])
-        readings = yield [*reads, *of_final]
-        for final_read, reading in zip(of_final, readings[len(reads) :], strict=True):
-            memory.note(final_read, reading)
-        memory.note(read, readings[0])
-        if self.valid is not None:
-            readings = [self.valid.chosen(readings[0], noise), *readings[1:]]
-        sampler.note(self.text.writing, read, readings[1 : len(reads)])
-        return readings[0]
+        reading, *others = yield [read, *recording, *of_final]
+        sampler.note(self.text.writing, read, others[: len(recording)])
+        for final_read, answer in zip(of_final, others[len(recording) :], strict=True):
+            memory.note(final_read, answer)
+        memory.note(read, reading)
+        return reading if self.valid is None else self.valid.chosen(reading, noise)
 
     def _own_tokens(self, text: Ids, positions: Ids) -> TokenLogProbs:
         """Return the question that a scorer will ask about finished blocks."""
