@@ -213,13 +213,11 @@ class LLM(FromModel, Verbs):
     ) -> Generator[CanvasUpdate | RequestOutput, None, None]:
         """Yield what each denoising step of a plan commits, then the answer."""
         request = self.engine.request(plan)
-        canvases, reads = Canvases(self.predictor), None
+        canvases = Canvases(self.predictor)
         try:
             request.start()
             while not request.is_finished:
-                if request.reads is not reads:
-                    reads = request.reads
-                    yield from canvases.updates(reads)
+                yield from canvases.updates(request.reads)
                 self.engine.step([request])
         finally:
             request.close()
