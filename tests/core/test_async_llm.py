@@ -204,12 +204,15 @@ def test_a_stream_that_is_taken_slowly_tells_fewer_steps(monkeypatch: pytest.Mon
 
 @in_a_loop
 async def test_leaving_a_stream_ends_the_request() -> None:
-    async with AsyncLLM(ToyPredictor()) as llm:
+    model = Gate()
+    async with AsyncLLM(model) as llm:
         stream = llm.stream([1, 2], SamplingParams(max_tokens=30, tokens_per_step=1))
-        async for _ in stream:
-            break
+        await anext(stream)
         await stream.aclose()
+        await asyncio.sleep(0)  # in which the loop hands the cancellation on
+        model.gate.set()
         await eventually(lambda: llm.engine.num_running == 0)
+        assert model.calls <= 1
 
 
 @in_a_loop
