@@ -1,6 +1,5 @@
 """Gaps in a text: what fills one depends on both sides, and what follows it is no response."""
 
-import asyncio
 import re
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 
 from dise_core import (
     LLM,
-    AsyncLLM,
     BlockCausal,
     Causal,
     InputError,
@@ -141,11 +139,8 @@ def test_a_stream_shows_the_gap_alone() -> None:
 
 
 def test_a_gap_may_begin_the_text_and_its_sides_may_be_token_ids() -> None:
-    async def ask() -> list[RequestOutput]:
-        async with AsyncLLM(Alphabet()) as llm:
-            return await llm.fill(["", [0]], ["ea", [4]], SamplingParams(max_tokens=3))
-
-    first, second = asyncio.run(ask())
+    params = SamplingParams(max_tokens=3)
+    first, second = LLM(Alphabet()).fill(["", [0]], ["ea", [4]], params)
     assert (first.prompt, len(first.outputs[0].token_ids)) == ("", 3)
     assert (second.prompt, second.suffix, second.outputs[0].text) == (None, None, "bcd")
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from dise import LLM, AsyncLLM
-from dise_core import ClosedError, InputError, RequestOutput, SamplingParams, ScoringParams
+from dise_core import ClosedError, InputError, SamplingParams, ScoringParams
 from dise_core.testing.toy_model import END, MASK, ToyPredictor
 from dise_decide import PredicateQuestion
 from tests.ascii_model import AsciiPredictor
@@ -380,27 +380,18 @@ def test_a_model_is_shown_by_its_name_and_what_runs_it() -> None:
         assert repr(llm) == "LLM('countdown', engine='transformers', device='cpu')"
 
 
-def test_params_may_have_vllms_name() -> None:
-    def model() -> AsciiPredictor:
-        return AsciiPredictor(has_chat_template=True)
-
-    async def both(*given: Any, **named: Any) -> list[RequestOutput]:
-        async with AsyncLLM(model()) as llm:
-            answers = await llm.generate("ab", *given, **named)
-            return [*answers, *await llm.chat(CHAT, *given, **named)]
-
+@pytest.mark.parametrize(
+    ("verb", "given"), [("generate", ["ab"]), ("chat", [CHAT]), ("fill", ["a", "b"])]
+)
+def test_params_may_have_vllms_name(verb: str, given: list[Any]) -> None:
+    """AsyncLLM has the same verbs: tests/typing."""
     params = SamplingParams(max_tokens=4, seed=1)
-    calls: list[Callable[..., list[RequestOutput]]] = [
-        lambda *given, **named: LLM(model()).generate("ab", *given, **named),
-        lambda *given, **named: LLM(model()).chat(CHAT, *given, **named),
-        lambda *given, **named: asyncio.run(both(*given, **named)),
-    ]
-    for call in calls:
-        for answer in call(sampling_params=params):
-            assert (len(answer.outputs[0].token_ids), answer.seed) == (4, 1)
-        with pytest.raises(InputError, match="two names for one argument") as raised:
-            call(params, sampling_params=params)
-        assert raised.value.parameter == "sampling_params"
+    ask = getattr(LLM(AsciiPredictor(has_chat_template=True)), verb)
+    [answer] = ask(*given, sampling_params=params)
+    assert (len(answer.outputs[0].token_ids), answer.seed) == (4, 1)
+    with pytest.raises(InputError, match="two names for one argument") as raised:
+        ask(*given, params, sampling_params=params)
+    assert raised.value.parameter == "sampling_params"
 
 
 def test_two_samples_at_temperature_0_need_a_random_policy(llm: LLM) -> None:
