@@ -1,5 +1,5 @@
-"""Denoising: the schedule, the blocks, and what is never written. Token-for-token checks:
-tests/adapters/test_llada.py.
+"""Denoising: the schedule, and what is never written. Token for token, with every policy, guidance
+and in blocks: tests/adapters/test_writing.py and test_llada.py.
 """
 
 from collections.abc import Sequence
@@ -78,12 +78,6 @@ def test_the_schedule_commits_what_it_says(
     assert masks_per_step(denoiser(**settings).write(PROMPT, num_tokens)) == expected
 
 
-def test_blocks_are_filled_from_left_to_right() -> None:
-    asked = reads_of(denoiser(block_length=4, tokens_per_step=4).write(PROMPT, 10))
-    positions = [read.positions.tolist() for read in asked]
-    assert positions == [[3, 4, 5, 6], [7, 8, 9, 10], [11, 12]]
-
-
 def test_only_masks_from_the_start_on_are_filled_and_the_canvas_stays() -> None:
     canvas = np.array([1, MASK, 2, MASK, 5, MASK, MASK])
     before = canvas.copy()
@@ -106,14 +100,6 @@ def test_only_allowed_ids_are_written_and_a_bias_is_followed() -> None:
         assert not np.isin(written(seed, forbidden_token_ids=(0, 4, 10)), [MASK, 0, 4, 10]).any()
         avoided = written(seed, logit_bias={"0": -100, "4": -100.0})
         assert (avoided == written(seed, forbidden_token_ids=(0, 4))).all()
-
-
-def test_guidance_masks_the_prompt_alone() -> None:
-    [read] = next(denoiser(cfg_scale=1.5).write(PROMPT, 4))
-    assert read.guidance is not None
-    assert read.guidance.scale == 1.5
-    assert read.guidance.token_ids.tolist() == [MASK] * 7
-    assert read.token_ids.tolist() == [1, 2, 3, *[MASK] * 4]
 
 
 def test_the_readout_carries_the_sampling_settings_and_what_may_be_written() -> None:
@@ -231,12 +217,3 @@ def test_an_answer_whose_rest_would_be_end_tokens_ends_there() -> None:
     assert written(0.95, 8, 0.90) == (whole, 8)
     assert written(0.95, 2, 0.99) == ([end] * 16, 1)
     assert written(1.0, 2, 0.99) == ([end] * 16, 8)
-
-
-def test_a_look_ahead_changes_no_answer() -> None:
-    texts = []
-    for early_exit in (None, 0.999999):
-        settings = {"block_length": 5, "temperature": 1.0, "early_exit": early_exit}
-        plan = denoiser(noise=Noise(3), max_tokens=12, **settings).write(np.array([1, 2]), 12)
-        texts.append(drive(plan, ToyPredictor().read).ids.tolist())
-    assert texts[0] == texts[1]

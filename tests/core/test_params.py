@@ -35,11 +35,6 @@ def test_a_bad_setting_is_one_line_that_names_it(settings: dict[str, object], te
     assert "\n" not in problem
 
 
-def test_remasking_is_another_name_of_unmasking() -> None:
-    assert SamplingParams(remasking="random").unmasking == "random"  # type: ignore[call-arg]
-    assert SamplingParams(unmasking="random").unmasking == "random"
-
-
 def test_engine_options_are_the_fields_of_engine_config_and_of_the_engines() -> None:
     engines = installed_catalog().engines.values()
     own = {name for entry in engines for name in entry.load().options.model_fields}
