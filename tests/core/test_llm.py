@@ -374,12 +374,6 @@ def test_a_loaded_model_in_a_forked_child_refuses_in_one_line() -> None:
     assert all("this is a fork of it" in line for line in refused)
 
 
-def test_a_model_is_shown_by_its_name_and_what_runs_it() -> None:
-    assert repr(LLM(ToyPredictor())) == "LLM('toy')"
-    with LLM("countdown", device="cpu") as llm:
-        assert repr(llm) == "LLM('countdown', engine='transformers', device='cpu')"
-
-
 @pytest.mark.parametrize(
     ("verb", "given"), [("generate", ["ab"]), ("chat", [CHAT]), ("fill", ["a", "b"])]
 )

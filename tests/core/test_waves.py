@@ -9,7 +9,6 @@ import pytest
 
 from dise_core import LLM, Calibration, InputError, Read, Reading, SamplingParams
 from dise_core.constraints import constrained
-from dise_core.constraints.constrained import Constrained
 from dise_core.errors import PlanError
 from dise_core.plans.plan import drive
 from dise_core.testing import ToyPredictor
@@ -142,22 +141,15 @@ def test_answers_whose_constraint_is_large_take_turns(monkeypatch: pytest.Monkey
     form = {"constraint": "regex", "constraint_settings": {"regex": "[a-h]{3}"}}
     params = PLAIN.model_copy(update={"n": 8, "seed": 3, **form})
     all_at_once, in_turns = ToyPredictor(), ToyPredictor()
-    [expected] = LLM(all_at_once).generate([[1, 2]], params)
-    monkeypatch.setattr(Constrained, "at_once", 2)
+    llm = LLM(all_at_once)
+    [expected] = llm.generate([[1, 2]], params)
+    built = llm.planner.resolver.prepared(params).constraint
+    assert built is not None
+    num_candidates = constrained.NUM_CANDIDATES + len(built.tokens.completion)
+    of_one = params.max_tokens * num_candidates * built.tokens.num_states
+    monkeypatch.setattr(constrained, "MAX_STEP", 2 * of_one)
     [answer] = LLM(in_turns).generate([[1, 2]], params)
     assert [output.token_ids for output in answer.outputs] == [
         output.token_ids for output in expected.outputs
     ]
     assert max(map(len, all_at_once.batches)) == 4 * max(map(len, in_turns.batches))
-
-
-@pytest.mark.parametrize("most", [10**9, 1])
-def test_as_many_answers_go_on_in_a_step_as_their_work_allows(
-    monkeypatch: pytest.MonkeyPatch, most: int
-) -> None:
-    llm, form = LLM(ToyPredictor()), {"constraint": "regex", "constraint_settings": {"regex": "a"}}
-    built = llm.planner.resolver.prepared(PLAIN.model_copy(update=form)).constraint
-    assert built is not None
-    monkeypatch.setattr(constrained, "MAX_STEP", most)
-    work = 4 * (constrained.NUM_CANDIDATES + len(built.tokens.completion)) * built.tokens.num_states
-    assert built.at_once == max(1, most // work)
