@@ -32,6 +32,7 @@ from dise_core.params.engine import EngineConfig
 from dise_core.plans.plan import Plan
 from dise_core.plans.readouts import TokenLogProbs
 from dise_core.testing.toy_model import MASK, ToyPredictor
+from tests.streamed import parted
 
 PARAMS = SamplingParams(max_tokens=8, block_length=4, seed=0)
 
@@ -114,15 +115,13 @@ def test_both_doors_stream_the_same_and_text_that_is_settled_stays(length: str) 
         async with AsyncLLM(ToyPredictor()) as llm:
             return [event async for event in llm.stream("abc", params)]
 
-    *theirs, their_answer = asyncio.run(streamed())
+    theirs, their_answer = parted(asyncio.run(streamed()))
     llm = LLM(ToyPredictor())
-    *mine, my_answer = llm.stream("abc", params)
+    mine, my_answer = parted(llm.stream("abc", params))
     [plain] = llm.generate("abc", params)
-    assert isinstance(my_answer, RequestOutput)
-    assert isinstance(their_answer, RequestOutput)
     assert theirs == mine
     assert shown(my_answer) == shown(their_answer) == shown(plain)
-    settled = [update.settled for update in mine if isinstance(update, CanvasUpdate)]
+    settled = [update.settled for update in mine]
     final = plain.outputs[0].text
     assert all(final.startswith(text) for text in settled)
     assert settled == sorted(settled, key=len)
@@ -137,9 +136,8 @@ async def test_a_conversation_is_streamed_and_a_bad_prompt_raises_in_both_doors(
     async with AsyncLLM("countdown") as llm:
         messages = [{"role": "user", "content": "83,18,75 -> 10"}]
         params = SamplingParams(max_tokens=8, block_length=8, seed=0)
-        *_, answer = [event async for event in llm.stream(messages, params)]
+        _, answer = parted([event async for event in llm.stream(messages, params)])
         [asked] = await llm.chat(messages, params)
-        assert isinstance(answer, RequestOutput)
         assert shown(answer) == shown(asked)
         with pytest.raises(InputError, match="outside the vocabulary"):
             _ = [event async for event in llm.stream([1_000_000])]
@@ -196,9 +194,8 @@ def test_a_stream_that_is_taken_slowly_tells_fewer_steps(monkeypatch: pytest.Mon
             await eventually(lambda: llm.engine.num_running == 0)
             return [first, *[event async for event in stream]]
 
-    *updates, answer = asyncio.run(taken_late())
+    updates, answer = parted(asyncio.run(taken_late()))
     assert len(updates) <= 3
-    assert isinstance(answer, RequestOutput)
     assert len(answer.outputs[0].token_ids) == 30
 
 

@@ -18,13 +18,12 @@ from dise_core import (
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END, MASK
 from dise_core.writing.canvas import Canvases
+from tests.streamed import parted
 
 
 def streamed(**settings: object) -> tuple[list[CanvasUpdate], RequestOutput]:
     llm = LLM(ToyPredictor(attention=BlockCausal(4)))
-    *updates, answer = llm.stream("abc", SamplingParams(**{"max_tokens": 18, **settings}))  # type: ignore[arg-type]
-    assert isinstance(answer, RequestOutput)
-    return [update for update in updates if isinstance(update, CanvasUpdate)], answer
+    return parted(llm.stream("abc", SamplingParams(**{"max_tokens": 18, **settings})))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -42,11 +41,10 @@ def test_a_canvas_shows_every_token_once_and_forgets_nothing(
     params = SamplingParams(
         max_tokens=18, block_length=4, length=length, temperature=1.0, seed=1, n=2
     )
-    *updates, answer = llm.stream("abc", params)
-    assert isinstance(answer, RequestOutput)
+    updates, answer = parted(llm.stream("abc", params))
     for output in answer.outputs:
         ids, canvas = output.token_ids, [MASK] * 18
-        mine = [u for u in updates if isinstance(u, CanvasUpdate) and u.index == output.index]
+        mine = [update for update in updates if update.index == output.index]
         assert [update.is_fresh for update in mine] == [True] + [False] * (len(mine) - 1)
         assert {update.num_tokens for update in mine} <= sizes
         for update in mine:
@@ -79,8 +77,8 @@ def test_full_attention_and_guidance_leave_the_scores_to_the_end(
     attention: Attention, cfg_scale: float
 ) -> None:
     params = SamplingParams(max_tokens=8, cfg_scale=cfg_scale, length="fixed")
-    *updates, _ = LLM(ToyPredictor(attention=attention)).stream("abc", params)
-    assert not any(update.scored for update in updates if isinstance(update, CanvasUpdate))
+    updates, _ = parted(LLM(ToyPredictor(attention=attention)).stream("abc", params))
+    assert not any(update.scored for update in updates)
 
 
 def test_a_block_of_an_editor_settles_at_its_end() -> None:

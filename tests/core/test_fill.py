@@ -21,6 +21,7 @@ from dise_core.plugins.discovery import installed_catalog
 from dise_core.scoring.checks import CheckedSelector
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END, MASK, SPECIAL, VOCAB_SIZE, Logits
+from tests.streamed import parted
 
 SCORERS = sorted(set(installed_catalog().scorers) - {"ar-perplexity"})
 POLICIES = sorted(installed_catalog().unmasking_policies)
@@ -129,11 +130,9 @@ def test_several_answers_fill_a_gap() -> None:
 
 def test_a_stream_shows_the_gap_alone() -> None:
     params = SamplingParams(max_tokens=8, length="cal")
-    *updates, answer = LLM(Alphabet()).stream("a", params, suffix="e")
-    assert isinstance(answer, RequestOutput)
+    updates, _ = parted(LLM(Alphabet()).stream("a", params, suffix="e"))
     assert updates
     for update in updates:
-        assert not isinstance(update, RequestOutput)
         assert update.num_tokens <= 8
         assert all(token.position < 8 for token in update.committed)
 

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 from dise_core import (
     LLM,
     BlockCausal,
-    CanvasUpdate,
     Denoiser,
     Generation,
     InputError,
     Plan,
-    RequestOutput,
     Reviser,
     Revision,
     SamplingParams,
@@ -29,6 +27,7 @@ from dise_core import (
 from dise_core.history import Writing
 from dise_core.testing import ToyPredictor
 from tests.guests import with_guests
+from tests.streamed import parted
 
 ids = st.lists(st.integers(0, 3), min_size=1, max_size=8)
 
@@ -149,11 +148,9 @@ def test_a_stream_tells_what_the_answer_tells(is_blocks: bool, more: dict[str, A
     params = SamplingParams(
         max_tokens=10, tokens_per_step=1, temperature=1.0, seed=5, scorer="written", **more
     )
-    *updates, answer = llm.stream("abc", params)
-    assert isinstance(answer, RequestOutput)
+    updates, answer = parted(llm.stream("abc", params))
     [output], told = answer.outputs, dict[int, tuple[int, float | None]]()
     for update in updates:
-        assert isinstance(update, CanvasUpdate)
         told = {} if update.is_fresh else told
         for token, logprob in zip(update.committed, update.logprobs, strict=True):
             told[token.position] = token.id, logprob

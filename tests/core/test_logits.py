@@ -16,13 +16,13 @@ from dise_core import (
     LogitsContext,
     LogitsProcessor,
     PluginError,
-    RequestOutput,
     SamplingParams,
     ScoringParams,
 )
 from dise_core.models.predictor import MaskPredictor
 from dise_core.testing import ToyPredictor
 from tests.guests import with_guests
+from tests.streamed import parted
 
 
 class Dictated(LogitsProcessor):
@@ -76,9 +76,8 @@ def test_what_a_processor_dictates_is_written_and_streamed_and_scores_are_the_mo
     params = SamplingParams(
         max_tokens=8, seed=0, selector="response", logits=Dictated(), **blocks, **more
     )
-    *updates, streamed = llm.stream([1, 2, 3], params)
+    updates, streamed = parted(llm.stream([1, 2, 3], params))
     [answer] = llm.generate([[1, 2, 3]], params)
-    assert isinstance(streamed, RequestOutput)
     assert updates
     for output in (*answer.outputs, *streamed.outputs):
         stop = 3 + len(output.token_ids)

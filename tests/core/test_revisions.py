@@ -8,17 +8,10 @@ from typing import Any
 
 import pytest
 
-from dise_core import (
-    LLM,
-    BlockCausal,
-    CanvasUpdate,
-    InputError,
-    RequestOutput,
-    SamplingParams,
-    ScoringParams,
-)
+from dise_core import LLM, BlockCausal, InputError, SamplingParams, ScoringParams
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END
+from tests.streamed import parted
 
 DOUBTING = {"reviser": "remask", "reviser_settings": {"threshold": 0.7}}
 
@@ -105,9 +98,7 @@ def test_a_stream_settles_nothing_that_may_be_revised(is_blocks: bool) -> None:
     llm, changed = model(is_blocks), 0
     for seed in range(4):
         params = asked({"temperature": 1.0, "seed": seed, "length": "fixed"})
-        *updates, answer = llm.stream("abc", params)
-        assert isinstance(answer, RequestOutput)
-        shown = [update for update in updates if isinstance(update, CanvasUpdate)]
+        shown, answer = parted(llm.stream("abc", params))
         changed += sum(r.is_accepted for r in answer.outputs[0].revisions)
         assert not any(update.settled for update in shown)
         assert sum(update.is_fresh for update in shown) > 1, "the canvas with masks is shown anew"
