@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import ClassVar
 
 from dise_core.plans.outcome import Outcome
-from dise_core.plans.plan import Plan
+from dise_core.plans.plan import Plan, answer_by
+from dise_core.plans.reading import Read, Reading
 from dise_core.plugins.kinds import UNMASKING
 from dise_eval.experiments.records import WayRecord
 from dise_eval.experiments.ways import Compared, Trial
@@ -56,23 +57,17 @@ class Clock:
 
     def timed(self, plan: Plan[WayRecord]) -> Plan[WayRecord]:
         num_turns = 0
-        try:
-            reads = next(plan)
-            while True:
-                try:
-                    readings = yield reads
-                except Exception as error:
-                    reads = plan.throw(error)
-                else:
-                    num_turns += 1
-                    self._count()
-                    reads = plan.send(readings)
-        except StopIteration as stop:
-            self._ended.append(num_turns)
-            record: WayRecord = stop.value
-            return record
-        finally:
-            plan.close()
+
+        def answer(reads: Sequence[Read]) -> Plan[Sequence[Reading]]:
+            nonlocal num_turns
+            readings = yield reads
+            num_turns += 1
+            self._count()
+            return readings
+
+        record = yield from answer_by(plan, answer)
+        self._ended.append(num_turns)
+        return record
 
     def _count(self) -> None:
         self._num_turns += 1

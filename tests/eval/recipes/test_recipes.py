@@ -10,14 +10,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dise_adapters.local.loading import claims
-from dise_core import InputError, Plan, SamplingParams
+from dise_core import InputError, Plan, Reading, SamplingParams
+from dise_core.plans.plan import drive
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.plugins.kinds import UNMASKING
 from dise_eval.graders import GRADERS, Mode
@@ -274,28 +275,6 @@ def test_killed_and_started_again_a_run_ends_with_the_same_bytes(tmp_path: Path)
     )
 
 
-class Watch:
-    """Time in which each turn of a plan takes three seconds."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def run(self, clock: Clock, num_plans: int, num_turns: int) -> Iterator[object]:
-        for _ in range(num_plans):
-            plan = clock.timed(turns(num_turns))
-            next(plan)
-            try:
-                while True:
-                    self.now += 3
-                    plan.send([])
-                    yield None
-            except StopIteration as stop:
-                yield stop.value
-
-
 def turns(count: int) -> Plan[Any]:
     for _ in range(count):
         yield []
@@ -314,23 +293,17 @@ def test_the_time_is_told_once_by_half_of_the_run_or_a_minute(
     num_plans: int, expected: int, told: str, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    watch = Watch()
-    monkeypatch.setattr(following, "time", watch)
-    clock = Clock(num_plans, expected, began=watch.now - 7)
-    results = [result for result in watch.run(clock, num_plans, 10) if result]
+    now = 100.0
+
+    def take_three_seconds(_: object) -> list[Reading]:
+        nonlocal now
+        now += 3
+        return []
+
+    monkeypatch.setattr(following, "time", SimpleNamespace(monotonic=lambda: now))
+    clock = Clock(num_plans, expected, began=now - 7)
+    results = [drive(clock.timed(turns(10)), take_three_seconds) for _ in range(num_plans)]
     assert results == [{"turns": 10}] * num_plans
     err = capsys.readouterr().err
     assert err.count("dise: about") == 1
     assert told in err
-
-
-def test_a_plans_error_passes_through_the_clock() -> None:
-    def failing() -> Plan[Any]:
-        try:
-            yield []
-        except KeyError:
-            yield ["after"]  # type: ignore[list-item]
-
-    plan = Clock(1, 1, 0.0).timed(failing())
-    next(plan)
-    assert plan.throw(KeyError()) == ["after"]
