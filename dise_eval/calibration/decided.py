@@ -78,7 +78,7 @@ class DecidedLine(BaseModel):
 
 def calibrate(path: Path, output: Path, options: Fields, as_json: bool) -> None:
     """Fit labelled lines of `dise decide --output`, and write the calibration."""
-    for name in ("method", "held_out", "answers_each", "selector"):
+    for name in ("method", "held_out", "selector"):
         if options[name]:
             raise InputError(f"--decisions takes no --{name.replace('_', '-')}", name)
     risk = options["max_risk"] and Promise(options["max_risk"], options["risk_confidence"])

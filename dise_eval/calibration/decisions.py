@@ -74,7 +74,8 @@ def fitted(
             attempts.append((make(map_labels), joined(folds)))
     map_, held_out = min(attempts, key=lambda pair: brier(pair[1].scores, pair[1].is_right))
     distinct = {nameless(question).model_dump_json(): question for question in questions}
-    one_each = promise_labels.of(np.random.default_rng(0).permutation(len(promise_labels))).first(1)
+    shuffled = promise_labels.of(np.random.default_rng(0).permutation(len(promise_labels)))
+    one_each = shuffled.one_each()
     sure = likeliest(map_, one_each)
     fit = QuestionFit(
         type=questions[0].type,

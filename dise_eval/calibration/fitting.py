@@ -45,18 +45,14 @@ class Labels:
     def of(self, rows: Rights | npt.NDArray[np.int64]) -> Labels:
         return Labels(self.scores[rows], self.is_right[rows], self.questions[rows])
 
-    def first(self, number: int) -> Labels:
-        """Return the first so many answers to each question. Answers to one question
-        depend on each other: a promise needs labels that do not, one for each.
+    def one_each(self) -> Labels:
+        """Return the first answer to each question. Answers to one question depend on
+        each other: a promise needs labels that do not.
         """
-        order = np.argsort(self.questions, kind="stable")
-        starts = np.unique(self.questions[order], return_index=True, return_inverse=True)[1:]
-        place = np.empty(len(self), np.int64)
-        place[order] = np.arange(len(self)) - starts[0][starts[1]]
-        return self.of(place < number)
+        return self.of(np.sort(np.unique(self.questions, return_index=True)[1]))
 
-    def split(self, share: float, seed: int = 0) -> tuple[Labels, Labels]:
-        names = np.random.default_rng(seed).permutation(np.unique(self.questions))
+    def split(self, share: float) -> tuple[Labels, Labels]:
+        names = np.random.default_rng(0).permutation(np.unique(self.questions))
         is_second = np.isin(self.questions, names[: round(share * len(names))])
         return self.of(~is_second), self.of(is_second)
 

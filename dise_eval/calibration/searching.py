@@ -113,7 +113,7 @@ class Search:
 
 def search(rule: Rule, labels: Labels, promise: Promise) -> Search:
     """Return what the rule tries, on the first answer to each question."""
-    return Search.by(rule, RankedLabels.of(labels.first(1)), promise)
+    return Search.by(rule, RankedLabels.of(labels.one_each()), promise)
 
 
 def _up(share: float) -> float:

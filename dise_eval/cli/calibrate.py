@@ -55,7 +55,6 @@ FITTED = options.Own(
     rule=option(Literal["sgr", "ltt"], "How the threshold is chosen.", "sgr"),
     held_out=option(float, "The share of the questions to leave out and try the result on.", 0.0),
     coverage=option(float | None, "Fit answer sets that hold this share of truths (--decisions)."),
-    answers_each=option(int | None, "Fit on the first so many answers to a question.", min=1),
 )
 
 
@@ -102,12 +101,12 @@ def calibrate(
         return making.make(group, by, how["method"], promise, how["rule"], scored.name)
 
     if parts.labelled["fields"]:
-        if how["held_out"] or how["answers_each"] or labels.scores.ndim > 1:
-            raise InputError("--fields takes one --score, no --held-out and no --answers-each")
+        if how["held_out"] or labels.scores.ndim > 1:
+            raise InputError("--fields takes one --score and no --held-out")
         groups, overall = rows.by_field(scored, parts.labelled), fit(labels, None).calibration
         return _show_fields(*making.make_fields(groups, overall, fit), output, as_json)
     training, holdout = labels.split(how["held_out"])
-    result = fit(training.first(how["answers_each"] or len(labels)))
+    result = fit(training)
     tried = making.try_out(result, holdout) if how["held_out"] else None
     picture = output.with_suffix(".png")
     reliability.picture(result.probabilities, result.labels, result.search, picture)

@@ -99,8 +99,7 @@ def test_a_thousand_labels_are_enough_on_new_questions() -> None:
 def test_first_answers_and_splits_are_by_question() -> None:
     questions = np.array([3, 1, 3, 2, 1, 3])
     labels = Labels(np.arange(6.0), np.array([True, False] * 3), questions)
-    assert labels.first(1).scores.tolist() == [0, 1, 3]
-    assert labels.first(2).scores.tolist() == [0, 1, 2, 3, 4]
+    assert labels.one_each().scores.tolist() == [0, 1, 3]
     one, other = drawn(0, 50, 4).split(0.3)
     assert (one.num_questions, other.num_questions) == (35, 15)
     assert not set(one.questions.tolist()) & set(other.questions.tolist())
