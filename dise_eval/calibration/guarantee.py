@@ -23,10 +23,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numpy.typing import ArrayLike
 
 from dise_eval.calibration.fitting import Labels
 from dise_eval.statistics.metrics import Scores
+from dise_eval.statistics.resampling import upper_bound
 
 Rule = Literal["sgr", "ltt"]
 Counts = npt.NDArray[np.int64]
@@ -72,7 +72,7 @@ class RankTrial(NamedTuple):
     @property
     def bound(self) -> float:
         """The risk at which so few wrong answers are as improbable as delta."""
-        return float(risk_bound(self.num_kept, self.num_wrong, self.delta))
+        return upper_bound(self.num_wrong, self.num_kept - self.num_wrong, self.delta)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,21 +104,9 @@ class RankedLabels:
         return RankTrial(rank, num_kept, num_wrong, p_value(num_kept, num_wrong, max_risk), delta)
 
 
-def risk_bound(num_kept: ArrayLike, num_wrong: ArrayLike, delta: ArrayLike) -> Scores:
-    """Return Clopper and Pearson's bounds b, where P(Bin(num_kept, b) <= num_wrong) =
-    delta: the risk is above it with probability at most delta. 1 if nothing right is
-    kept.
-    """
-    from scipy.special import betaincinv
-
-    answers, wrong = np.asarray(num_kept), np.asarray(num_wrong)
-    bounds: Scores = betaincinv(wrong + 1, np.maximum(answers - wrong, 1), 1 - np.asarray(delta))
-    return np.where(wrong >= answers, 1.0, bounds)
-
-
 def p_value(num_kept: int, num_wrong: int, max_risk: float) -> float:
     """Return the binomial p-value of "the risk is above max_risk": P(Bin(n, max_risk) <=
-    k), at most delta where `risk_bound` at delta is at most max_risk. 1 if nothing is
+    k), at most delta where the `upper_bound` at delta is at most max_risk. 1 if nothing is
     kept.
     """
     from scipy.special import bdtr

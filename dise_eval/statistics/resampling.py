@@ -121,10 +121,16 @@ def mean(values: Scores, is_difference: bool = False) -> Estimate:
     return Resampled(float(values.mean()), means, len(values), is_difference).estimate
 
 
+def upper_bound(num_hits: float, num_misses: float, delta: float) -> float:
+    """Return Clopper and Pearson's bound b, where P(Bin(n, b) <= num_hits) = delta: the
+    probability of a hit is above it with probability at most delta. 1 without misses.
+    """
+    from scipy.special import betaincinv
+
+    return float(betaincinv(num_hits + 1, num_misses, 1 - delta)) if num_misses > 0 else 1.0
+
+
 def binomial_interval(num_right: float, num_wrong: float) -> tuple[float, float]:
     """Return Clopper and Pearson's 95 % interval of the share that is right."""
-    from scipy.stats import beta
-
-    low = float(beta.ppf(0.025, num_right, num_wrong + 1)) if num_right > 0 else 0.0
-    high = float(beta.ppf(0.975, num_right + 1, num_wrong)) if num_wrong > 0 else 1.0
-    return low, high
+    low = 1 - upper_bound(num_wrong, num_right, 0.025)
+    return low, upper_bound(num_right, num_wrong, 0.025)
