@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,23 +22,32 @@ from dise_core import (
 )
 from dise_core.arrays import Ids
 from dise_core.noise import Noise
+from dise_core.records import Record
 from dise_eval.datasets.dataset import Problem
 from dise_eval.experiments.experiments import Experiment, what_fits
-from dise_eval.experiments.records import CoherenceRecord, DistancesRecord, RanksRecord, RecordT
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.selectors.counted import FirstK, LastK, MidK
 from dise_strategies.selectors.whole import ResponseText
+
+Pairwise = dict[str, dict[str, float]]
 
 PAIRS = (("true", "mask"), ("random", "mask"), ("true", "random"))
 
 
 @dataclass(frozen=True)
-class Probe(Experiment[RecordT]):
+class Probe(Experiment[Record]):
     """Probes one text per question: the one in `texts`, else the model's own answer."""
 
     params: SamplingParams
     texts: Mapping[str, str]
-    seed: int = 0
+    num_trials: int | None = None
+
+    key: ClassVar[str]
+    """The name in the record of what a probe finds: nothing in a text without tokens."""
+
+    @property
+    def seed(self) -> int:
+        return self.params.seed or 0
 
     @property
     def settings(self) -> dict[str, object]:
@@ -48,7 +57,7 @@ class Probe(Experiment[RecordT]):
             "seed": self.seed,
         }
 
-    def plan(self, item: Problem) -> Plan[RecordT]:
+    def plan(self, item: Problem) -> Plan[Record]:
         planner, chat = self.llm.planner, self.questions.chat
         response: str | Sequence[int] | None = self.texts.get(item.id)
         if response is None:
@@ -56,7 +65,8 @@ class Probe(Experiment[RecordT]):
             response = answer.outputs[0].token_ids
         [text] = planner.texts(item.prompt, [response], self.params, chat)
         random = Noise.for_request(self.seed, text.ids, 0).generator()
-        return (yield from self.probe(item.id, text, random))
+        findings = (yield from self.probe(text, random)) if len(text.text_positions) else []
+        return {"id": item.id, self.key: findings}
 
     def remedy(self, item: Problem) -> str:
         if item.id in self.texts:
@@ -64,10 +74,8 @@ class Probe(Experiment[RecordT]):
         return what_fits("--max-tokens", self.room(item))
 
     @abstractmethod
-    def probe(
-        self, item_id: str, text: TokenSequence, random: np.random.Generator
-    ) -> Plan[RecordT]:
-        """Return a plan of the record of one text."""
+    def probe(self, text: TokenSequence, random: np.random.Generator) -> Plan[Any]:
+        """Return a plan of what one text, which has tokens, shows; as JSON."""
 
     def random_tokens(self, random: np.random.Generator, count: int) -> Ids:
         """Return random token ids, int64 [count], never the mask or an end token."""
@@ -79,54 +87,44 @@ class Probe(Experiment[RecordT]):
 
 
 @dataclass(frozen=True)
-class Ranks(Probe[RanksRecord]):
+class Ranks(Probe):
     """The true token's rank where a random one stands; 0 is the likeliest."""
 
-    num_trials: int = 80
-
     kind: ClassVar[str] = "ranks"
+    key: ClassVar[str] = "ranks"
 
-    def probe(
-        self, item_id: str, text: TokenSequence, random: np.random.Generator
-    ) -> Plan[RanksRecord]:
-        if len(text.text_positions) == 0:
-            return {"id": item_id, "ranks": []}
-        positions = random.choice(text.text_positions, self.num_trials)
-        ids = np.repeat(text.ids[None], self.num_trials, axis=0)
-        ids[np.arange(self.num_trials), positions] = self.random_tokens(random, self.num_trials)
+    def probe(self, text: TokenSequence, random: np.random.Generator) -> Plan[list[int]]:
+        num_trials = self.num_trials or 80
+        positions = random.choice(text.text_positions, num_trials)
+        ids = np.repeat(text.ids[None], num_trials, axis=0)
+        ids[np.arange(num_trials), positions] = self.random_tokens(random, num_trials)
         readings = yield [
             Read(row, np.array([at]), Distribution())
             for row, at in zip(ids, positions, strict=True)
         ]
-        ranks = [
+        return [
             int((reading.logprobs[0] > reading.logprobs[0][text.ids[at]]).sum())
             for reading, at in zip(readings, positions, strict=True)
         ]
-        return {"id": item_id, "ranks": ranks}
 
 
 @dataclass(frozen=True)
-class Distances(Probe[DistancesRecord]):
-    """Distances of predictions at the true token, the mask and a random token."""
-
-    num_trials: int = 10
+class Distances(Probe):
+    """Distances of predictions at the true token, the mask and a random token, for each
+    trial by measure and pair of inputs.
+    """
 
     kind: ClassVar[str] = "distances"
+    key: ClassVar[str] = "distances"
 
-    def probe(
-        self, item_id: str, text: TokenSequence, random: np.random.Generator
-    ) -> Plan[DistancesRecord]:
-        if len(text.text_positions) == 0:
-            return {"id": item_id, "distances": []}
-        positions = random.choice(text.text_positions, self.num_trials)
-        tokens = self.random_tokens(random, self.num_trials)
+    def probe(self, text: TokenSequence, random: np.random.Generator) -> Plan[list[Pairwise]]:
+        num_trials = self.num_trials or 10
+        positions = random.choice(text.text_positions, num_trials)
+        tokens = self.random_tokens(random, num_trials)
         trials = zip(positions.tolist(), tokens.tolist(), strict=True)
-        distances = yield from gather(*(self._at(text, *trial) for trial in trials))
-        return {"id": item_id, "distances": distances}
+        return (yield from gather(*(self._at(text, *trial) for trial in trials)))
 
-    def _at(
-        self, text: TokenSequence, position: int, token: int
-    ) -> Plan[dict[str, dict[str, float]]]:
+    def _at(self, text: TokenSequence, position: int, token: int) -> Plan[Pairwise]:
         at = np.array([position])
         masked = text.with_masks(at)
         inputs = {"true": text.ids, "mask": masked, "random": masked.copy()}
@@ -143,24 +141,18 @@ class Distances(Probe[DistancesRecord]):
 
 
 @dataclass(frozen=True)
-class Coherence(Probe[CoherenceRecord]):
-    """DiSE of a natural text, and of that text with some tokens randomized."""
-
-    num_tokens: int = 10
+class Coherence(Probe):
+    """DiSE of a natural text, and of that text with some tokens randomized, by which."""
 
     kind: ClassVar[str] = "coherence"
+    key: ClassVar[str] = "scores"
 
-    def probe(
-        self, item_id: str, text: TokenSequence, random: np.random.Generator
-    ) -> Plan[CoherenceRecord]:
-        if len(text.text_positions) == 0:
-            return {"id": item_id, "scores": {}}
-        k = self.num_tokens
+    def probe(self, text: TokenSequence, random: np.random.Generator) -> Plan[Pairwise]:
         selectors: dict[str, Selector] = {
             "full": ResponseText(),
-            f"first-{k}": FirstK(k=k),
-            f"mid-{k}": MidK(k=k),
-            f"last-{k}": LastK(k=k),
+            "first-10": FirstK(k=10),
+            "mid-10": MidK(k=10),
+            "last-10": LastK(k=10),
         }
         plans: list[Plan[Score]] = []
         for selector in selectors.values():
@@ -169,8 +161,10 @@ class Coherence(Probe[CoherenceRecord]):
             plans += [DiSE().score(read, selector) for read in (text, replace(text, ids=ids))]
         values = [score.value for score in (yield from gather(*plans))]
         pairs = zip(selectors, values[::2], values[1::2], strict=True)
-        scores = {name: {"natural": n, "randomized": r} for name, n, r in pairs}
-        return {"id": item_id, "scores": scores}
+        return {name: {"natural": n, "randomized": r} for name, n, r in pairs}
+
+
+PROBES: Mapping[str, type[Probe]] = {probe.kind: probe for probe in (Ranks, Distances, Coherence)}
 
 
 def jensen_shannon(p: Floats, q: Floats) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -33,14 +33,12 @@ PROBED = options.Own(
         Path | None,
         'JSON lines with "id" and "response": natural texts to probe instead of the model\'s own '
         "answers.",
-    )
-)
-TRIALS = options.Own(
+    ),
     trials=option(
         int | None,
         "Positions probed in each text. [default: 80 for ranks, 10 for distances]",
         min=1,
-    )
+    ),
 )
 
 
@@ -53,16 +51,12 @@ def probe(name: str, about: str) -> options.Verb:
 
         params = SamplingParams(**parts.sampling, logprobs=None)
         llm, problems = evaluate.load(parts, params.seed or 0)
-        kinds = (probes.Ranks, probes.Distances, probes.Coherence)
-        kind: Any = next(kind for kind in kinds if kind.kind == name)
-        trials = parts.trials["trials"]
-        more = {"num_trials": trials} if trials is not None and name != "coherence" else {}
-        responses = _responses(parts.probed["texts"], problems)
-        experiment = kind(llm, problems, params, responses, params.seed or 0, **more)
+        texts, trials = _responses(parts.probed["texts"], problems), parts.probed["trials"]
+        experiment = probes.PROBES[name](llm, problems, params, texts, trials)
         evaluate.finish(experiment, parts.run, f"probes:{name}")
 
     command.__doc__ = about
-    tables = {"models": options.TARGET, "probed": PROBED, "trials": TRIALS}
+    tables = {"models": options.TARGET, "probed": PROBED}
     return options.verb(**evaluate.COMMON, **tables, sampling=sampling)(command)
 
 

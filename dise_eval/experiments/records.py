@@ -75,27 +75,6 @@ class WayRecord(TypedDict):
     is_revised: bool | None
 
 
-class RanksRecord(TypedDict):
-    """The ranks of the true tokens of one text; 0 is the likeliest."""
-
-    id: str
-    ranks: list[int]
-
-
-class DistancesRecord(TypedDict):
-    """The distances of each trial by measure and pair of inputs."""
-
-    id: str
-    distances: list[dict[str, dict[str, float]]]
-
-
-class CoherenceRecord(TypedDict):
-    """The scores of the natural and the randomized text, by what is replaced."""
-
-    id: str
-    scores: dict[str, dict[str, float]]
-
-
 def finite(value: float | None) -> float:
     """Return a score as records hold it; None stands for -inf."""
     return float("-inf") if value is None else value

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from dise_core.records import Record
 from dise_eval.analysis.probes import PAIRS, Coherence, Distances, Ranks
-from dise_eval.experiments.records import CoherenceRecord, DistancesRecord, RanksRecord
 from dise_eval.reports.forest import Forest
 from dise_eval.reports.page import Report
 from dise_eval.reports.paper import PAPER, paper_figure
@@ -21,7 +21,7 @@ NAMES = tuple("-".join(pair) for pair in PAIRS)
 """Pairs of inputs whose predictions are compared; others are beside the first."""
 
 
-def ranks(_: Ranks, records: Sequence[RanksRecord]) -> Report:
+def ranks(_: Ranks, records: Sequence[Record]) -> Report:
     """Return the report of the true token's rank where a random one stands."""
     trials = [np.array(record["ranks"]) for record in records if record["ranks"]]
     rows: list[dict[str, Cell]] = [
@@ -38,7 +38,7 @@ def ranks(_: Ranks, records: Sequence[RanksRecord]) -> Report:
     return Report(title, figures, [Forest("ranks", figures, "share", "share of a text's trials")])
 
 
-def distances(_: Distances, records: Sequence[DistancesRecord]) -> Report:
+def distances(_: Distances, records: Sequence[Record]) -> Report:
     """Return the report of how far apart the predictions for a true, a masked and a
     random token are. Wasserstein distance over token ids, as a share of the vocabulary.
     """
@@ -63,7 +63,7 @@ def distances(_: Distances, records: Sequence[DistancesRecord]) -> Report:
     return Report(title, figures, [forest])
 
 
-def coherence(_: Coherence, records: Sequence[CoherenceRecord]) -> Report:
+def coherence(_: Coherence, records: Sequence[Record]) -> Report:
     """Return the report of DiSE's fall when tokens are replaced by random ones."""
     texts = [record["scores"] for record in records if record["scores"]]
     rows: list[dict[str, Cell]] = []
