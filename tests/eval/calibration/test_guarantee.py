@@ -166,20 +166,6 @@ def test_a_few_wrong_answers_near_the_top_do_not_end_ltt() -> None:
     assert found.threshold.coverage > 0.75
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_ltt_chooses_at_least_what_mapies_fixed_sequence_testing_chooses(seed: int) -> None:
-    """MAPIE's own procedure from our first start, at its part of delta."""
-    control = pytest.importorskip("mapie.risk_control.fwer_control", reason="needs dise[oracle]")
-    labels, _ = population(seed, 400, ties=seed % 2 == 1)
-    start = next(n for n in range(1, 400) if binomial_tail(n, n * 5 // 100, 0.1) <= 0.03)
-    each = naive_candidates(labels)[start - 1 :: 4]
-    p_values = np.array([binomial_tail(kept, wrong, 0.1) for _, kept, wrong in each])
-    passing = control.control_fwer(p_values, 0.03, "fixed_sequence")
-    found = threshold_if_any("ltt", labels)
-    coverage = each[passing[-1]][1] / 400 if len(passing) else 0
-    assert (0 if found is None else found.coverage) >= coverage
-
-
 def told_by_refusal(rule: guarantee.Rule, labels: Labels, promise: Promise) -> str:
     with pytest.raises(InputError) as error:
         _ = searching.search(rule, labels, promise).threshold
