@@ -20,16 +20,6 @@ from tests.pages import ROOT, lines_of, titled
 ROWS = [{"prompt": "83,18,75 -> 10", "answer": 10}, {"question": "5,3,2 -> 10", "truth": "10"}]
 
 
-def test_a_file_and_a_grader_are_a_data_set(dise: Dise, tmp_path: Path) -> None:
-    data = written(tmp_path / "mine.jsonl", *ROWS)
-    few = ("--max-tokens", 24, "--block-length", 12, "--n", 2, "--score", "dise")
-    args = ("eval", "uncertainty", "--dataset", data, "--grader", "number", *few, "--json")
-    run = dise(*args, "--output", tmp_path / "run")
-    assert run.code == 0, run.err
-    facts = {"dataset": "mine", "grader": "number-robust-1", "num_questions": 2}
-    assert facts.items() <= json.loads(run.out).items()
-
-
 def test_the_example_of_the_page_grades_what_is_right_as_right(
     dise: Dise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,7 +31,8 @@ def test_the_example_of_the_page_grades_what_is_right_as_right(
     run = dise(*shlex.split(line)[1:])
     assert run.code == 0, run.err
     assert "`dise` has the highest pooled ROC-AUC on these labels, 1.000" in run.out
-    [_, toms, annas] = records_of(tmp_path / "runs" / "mine" / "journal.jsonl")
+    [key, toms, annas] = records_of(tmp_path / "runs" / "mine" / "journal.jsonl")
+    assert (key["dataset"], key["grader"]) == ("mine", "number-robust-1")
     for record, right in ((toms, "7"), (annas, "37")):
         for answer in record["answers"]:
             assert answer["is_correct"] == (re.findall(r"\d+", answer["text"])[-1:] == [right])

@@ -162,7 +162,15 @@ def test_a_root_of_nothing_is_compared_as_it_is() -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("1+2*3", 7), ("(1+2)*3", 9), ("-4/2", -2), ("7//2", 3), ("2**-1", 0.5), ("1.5*2", 3)],
+    [
+        ("1+2*3", 7),
+        ("(1+2)*3", 9),
+        ("-4/2", -2),
+        ("7//2", 3),
+        ("2**-1", 0.5),
+        ("1.5*2", 3),
+        ("7/3*3", 7),
+    ],
 )
 def test_expressions_have_pythons_value(text: str, value: float) -> None:
     assert value_of(text, python=True) == value
