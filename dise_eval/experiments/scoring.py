@@ -49,7 +49,7 @@ class Contender:
 class Contenders:
     """All scorers of an experiment."""
 
-    members: tuple[Contender, ...] = ()
+    members: tuple[Contender, ...]
 
     @classmethod
     def of(cls, specifications: Sequence[str], catalog: Catalog) -> Contenders:

@@ -13,7 +13,7 @@ from dise_eval.calibration.fitting import Labels
 from dise_eval.calibration.guarantee import RankTrial
 from dise_eval.calibration.searching import Search
 from dise_eval.reports.forest import BASELINE, GUIDE, OURS, save
-from dise_eval.statistics.metrics import NUM_BINS, Scores, ece, equal_mass_bins, risk_coverage
+from dise_eval.statistics.metrics import Scores, ece, equal_mass_bins, risk_coverage
 from dise_eval.statistics.resampling import binomial_interval
 
 
@@ -24,25 +24,23 @@ class Bin(NamedTuple):
     share: float
     low: float
     high: float
-    num_answers: int
 
 
-def bins(probabilities: Scores, labels: Labels, num_bins: int = NUM_BINS) -> list[Bin]:
+def bins(probabilities: Scores, labels: Labels) -> list[Bin]:
     """Return the bins of equal mass that hold answers, by their probability, float64 [n].
 
     The intervals are Clopper and Pearson's, where all answers to one question count as
     one: they depend on each other, so that more of them need not tell more.
     """
-    numbers = equal_mass_bins(probabilities, num_bins)
+    numbers = equal_mass_bins(probabilities)
     members = [numbers == number for number in np.unique(numbers)]
     return [_bin(probabilities[here], labels.of(here)) for here in members]
 
 
 def _bin(probabilities: Scores, labels: Labels) -> Bin:
     share, trials = float(labels.is_right.mean()), labels.num_questions
-    num_right, num_wrong = share * trials, (1 - share) * trials
-    interval = binomial_interval(num_right, num_wrong)
-    return Bin(float(probabilities.mean()), share, *interval, len(labels))
+    interval = binomial_interval(share * trials, (1 - share) * trials)
+    return Bin(float(probabilities.mean()), share, *interval)
 
 
 def picture(probabilities: Scores, labels: Labels, search: Search | None, path: Path) -> None:
@@ -91,7 +89,7 @@ def _draw_bins(axes: Axes, probabilities: Scores, labels: Labels) -> None:
     probability of each bin, with the intervals as a band, and at the bottom how many
     answers have which probability.
     """
-    means, shares, lows, highs, _ = zip(*bins(probabilities, labels), strict=True)
+    means, shares, lows, highs = zip(*bins(probabilities, labels), strict=True)
     as_told = "as often right as told"
     axes.plot([0, 1], [0, 1], color=GUIDE, linestyle=":", linewidth=1, label=as_told)
     band = "its 95 % interval"

@@ -98,28 +98,26 @@ def prr_half(scores: Scores, is_right: Rights) -> Scores:
     return prr(scores, is_right, 0.5)
 
 
-def ece(probabilities: Scores, is_right: Rights, num_bins: int = NUM_BINS) -> float:
+def ece(probabilities: Scores, is_right: Rights) -> float:
     """Return the expected calibration error by equal widths of [0, 1]; 1 is in the last."""
     flat = probabilities.ravel()
-    return _gap(flat, is_right, np.minimum((flat * num_bins).astype(np.int64), num_bins - 1))
+    return _gap(flat, is_right, np.minimum((flat * NUM_BINS).astype(np.int64), NUM_BINS - 1))
 
 
-def adaptive_ece(probabilities: Scores, is_right: Rights, num_bins: int = NUM_BINS) -> float:
+def adaptive_ece(probabilities: Scores, is_right: Rights) -> float:
     """Return the expected calibration error over bins of equal mass. Equal probabilities
     share the bin of the first of them, so that bins may differ in size.
     """
     flat = probabilities.ravel()
-    return _gap(flat, is_right, equal_mass_bins(flat, num_bins))
+    return _gap(flat, is_right, equal_mass_bins(flat))
 
 
-def equal_mass_bins(values: Scores, num_bins: int) -> npt.NDArray[np.int64]:
-    """Return each value's bin, int64 [n]: how many are smaller, in units n / num_bins."""
+def equal_mass_bins(values: Scores) -> npt.NDArray[np.int64]:
+    """Return each value's bin, int64 [n]: how many are smaller, in units n / NUM_BINS."""
     from scipy.stats import rankdata
 
-    bins: npt.NDArray[np.int64] = (
-        (rankdata(values, "min").astype(np.int64) - 1) * num_bins // len(values)
-    )
-    return bins
+    num_smaller: npt.NDArray[np.int64] = rankdata(values, "min").astype(np.int64) - 1
+    return num_smaller * NUM_BINS // len(values)
 
 
 def smooth_ece(probabilities: Scores, is_right: Rights) -> float:

@@ -100,9 +100,9 @@ def has_both(is_right: Rights) -> Rights:
     return is_mixed
 
 
-def rows_of(num_questions: int, seed: int = 0) -> npt.NDArray[np.int64]:
+def rows_of(num_questions: int) -> npt.NDArray[np.int64]:
     """Return which questions each resample holds, int64 [NUM_SAMPLES, num_questions]."""
-    return np.random.default_rng(seed).integers(0, num_questions, (NUM_SAMPLES, num_questions))
+    return np.random.default_rng(0).integers(0, num_questions, (NUM_SAMPLES, num_questions))
 
 
 def resample(name: str, scores: Scores, is_right: Rights) -> Resampled:

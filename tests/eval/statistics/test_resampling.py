@@ -30,7 +30,7 @@ def ranked(scores: Scores) -> Scores:
 @pytest.mark.parametrize("seed", range(3))
 def test_figures_of_resamples_are_those_of_the_resampled_answers(seed: int) -> None:
     scores, is_right = table(seed)
-    drawn = resampling.rows_of(len(scores), seed)[:8]
+    drawn = resampling.rows_of(len(scores))[:8]
     found = {
         name: figure(scores[drawn], is_right[drawn]) for name, figure in resampling.FIGURES.items()
     }
