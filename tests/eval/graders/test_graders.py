@@ -86,13 +86,11 @@ def test_numbers(response: str, truth: float, d1: bool, robust: bool) -> None:
     ("name", "response", "truth", "expected"),
     [
         ("number", "it is 1,018", "work #### 1,018", True),
-        ("countdown", "\\boxed{75+18-83}", [[83, 18, 75], 10], True),
         ("choice", "A is wrong, so the answer is (B).", "B", True),
         ("choice", "\\boxed{b}", "B", False),
         ("choice", "<answer>(C)</answer> or A", "C", True),
         ("text", "\\boxed{New  York.}", "new york", True),
         ("text", "York", "New York", False),
-        ("math", "\\boxed{\\sqrt{12}}", "2\\sqrt3", True),
     ],
 )
 def test_graders_by_name(name: str, response: str, truth: object, expected: bool) -> None:
