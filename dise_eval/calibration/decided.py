@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -83,7 +84,9 @@ def calibrate(path: Path, output: Path, options: Fields, as_json: bool) -> None:
             raise InputError(f"--decisions takes no --{name.replace('_', '-')}", name)
     risk = options["max_risk"] and Promise(options["max_risk"], options["risk_confidence"])
     promises = Promises(risk, options["rule"], options["coverage"])
-    first, answers = _read(path)
+    lines = _lines(path)
+    first = next(lines)
+    answers = labelled(itertools.chain([first], lines))
     calibration, left_out, held_out = _fit(first, answers, promises, path.name)
     picture = output.with_suffix(".png")
     reliability.picture(held_out.scores, held_out, None, picture)
@@ -97,39 +100,31 @@ def calibrate(path: Path, output: Path, options: Fields, as_json: bool) -> None:
     print(f"written: {output}, {picture}")
 
 
-def _read(path: Path) -> tuple[DecidedLine, list[Labelled]]:
-    """Return the first labelled line, and the labelled answers of all lines."""
-    lines = _lines(path)
-    first = next(lines, None)
-    if first is None:
+def _lines(path: Path) -> Iterator[DecidedLine]:
+    """Yield the lines that have labels, one at a time: each takes kilobytes. Raises
+    InputError for none, and for one of another model or way of asking.
+    """
+    origin = None
+    for number, record in rows.records(path):
+        if record.get("labels", {}) == {}:
+            continue
+        try:
+            line = DecidedLine.model_validate(record)
+        except ValidationError as error:
+            raise input_error(error, f"line {number}") from error
+        facts = (line.model, line.tokenizer, line.params, line.chat)
+        origin = origin or facts
+        if facts != origin:
+            raise InputError(
+                "The lines with labels are of several models, or asked in several ways.", "scored"
+            )
+        yield line
+    if origin is None:
         raise InputError(
             f"no line of {path} has a label: give lines of `dise decide --output` the right "
             'answers by the questions\' names, as "labels": {"reaches": true}',
             "scored",
         )
-    return first, labelled(_alike(first, lines))
-
-
-def _lines(path: Path) -> Iterator[DecidedLine]:
-    """Yield the lines that have labels, one at a time: each takes kilobytes."""
-    for number, record in rows.records(path):
-        try:
-            if record.get("labels", {}) != {}:
-                yield DecidedLine.model_validate(record)
-        except ValidationError as error:
-            raise input_error(error, f"line {number}") from error
-
-
-def _alike(first: DecidedLine, lines: Iterator[DecidedLine]) -> Iterator[DecidedLine]:
-    """Yield all lines. Raises InputError for one of another model or way of asking."""
-    origin = (first.model, first.tokenizer, first.params, first.chat)
-    yield first
-    for line in lines:
-        if (line.model, line.tokenizer, line.params, line.chat) != origin:
-            raise InputError(
-                "The lines with labels are of several models, or asked in several ways.", "scored"
-            )
-        yield line
 
 
 def labelled(lines: Iterable[DecidedLine]) -> list[Labelled]:
@@ -145,17 +140,12 @@ def labelled(lines: Iterable[DecidedLine]) -> list[Labelled]:
         for question, answer in zip(line.questions, line.answers, strict=True):
             if question.name in line.labels:
                 size = len(question.options)
-                group = groups.setdefault((question.name, question.type, size), [])
-                member = _member(question, group)
+                group = groups.setdefault((question.name, question.type, size), [question])
+                if question != group[0] and len(group) == 1:
+                    group.append(question)
+                member = group[0] if question == group[0] else group[1]
                 answers.append((member, np.array(answer.shares), line.truth(question), number))
     return answers
-
-
-def _member(question: AnyQuestion, group: list[AnyQuestion]) -> AnyQuestion:
-    """Return the group's equal question, or its last. The group grows to two."""
-    if question not in group and len(group) < 2:
-        group.append(question)
-    return group[group.index(question) if question in group else -1]
 
 
 def _fit(
