@@ -70,6 +70,7 @@ class Labels:
             yield np.concatenate([members[place] for place in draw])
 
     def check(self, minimum: int = LEAST_LABELS) -> None:
+        """Raise InputError for labels that no map can be fitted on."""
         if len(self) < minimum:
             raise InputError(
                 f"{len(self)} labels are too few: a calibration needs at least {minimum}, "
@@ -85,12 +86,6 @@ class Labels:
             raise InputError(
                 f"all {len(self)} labels are {label}: a calibration needs answers of both kinds"
             )
-
-
-def fit_map(method: Method, labels: Labels) -> Map:
-    """Return the map. Raises InputError for labels that it cannot be fitted on."""
-    labels.check()
-    return FITS[method](labels)
 
 
 def isotonic(labels: Labels, lowest: float | None = None) -> Isotonic:

@@ -82,7 +82,8 @@ def make(
     values = replace(labels, scores=weigh(labels.scores))
     labels = values if promise else labels
     name = method or ("isotonic" if len(labels) >= fitting.ENOUGH_FOR_ISOTONIC else "platt")
-    map_, probabilities = fitting.fit_map(name, values), fitting.held_out(name, labels)
+    values.check()
+    map_, probabilities = fitting.FITS[name](values), fitting.held_out(name, labels)
     labels = replace(labels, scores=fitting.by_folds(fitting.weigher, labels))
     if several:
         settings = combining.settings(weighed, scored_by["scorer_settings"]["parts"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.isotonic import IsotonicRegression
 
 from dise_core import InputError
 from dise_core.scoring.calibration import Platt
@@ -19,32 +20,14 @@ def drawn(seed: int, num_questions: int, answers: int = 1, slope: float = 1.5) -
     return Labels(scores, is_right, np.repeat(np.arange(num_questions), answers))
 
 
-def pooled(labels: Labels) -> dict[float, float]:
-    """The isotonic fit by pooling adjacent violators, one loop, at each distinct score."""
-    pools: list[list[float]] = []
-    for score in sorted(set(labels.scores.tolist())):
-        here = labels.is_right[labels.scores == score]
-        pools.append([float(here.mean()), float(len(here)), score])
-        while len(pools) > 1 and pools[-2][0] >= pools[-1][0]:
-            last, before = pools.pop(), pools.pop()
-            weight = before[1] + last[1]
-            mean = (before[0] * before[1] + last[0] * last[1]) / weight
-            pools.append([mean, weight, last[2]])
-    fit = {}
-    for score in sorted(set(labels.scores.tolist())):
-        fit[score] = next(mean for mean, _, end in pools if score <= end)
-    return fit
-
-
 @pytest.mark.parametrize("seed", range(3))
-def test_isotonic_is_pooling_of_adjacent_violators(seed: int) -> None:
-    labels = drawn(seed, 300)
-    map_, least = fitting.isotonic(labels), 1 / 302
-    for score, expected in pooled(labels).items():
-        found = float(map_.of(np.array(score)))
-        assert found == pytest.approx(min(max(expected, least), 1 - least))
-    assert map_.probabilities[0] >= least
-    assert map_.probabilities[-1] <= 1 - least
+def test_isotonic_is_scikit_learns_by_the_rule_of_succession(seed: int) -> None:
+    labels, least = drawn(seed, 300), 1 / 302
+    map_ = fitting.isotonic(labels)
+    plain = IsotonicRegression(out_of_bounds="clip").fit(labels.scores, labels.is_right)
+    expected = plain.predict(labels.scores).clip(least, 1 - least)
+    assert map_.of(labels.scores) == pytest.approx(expected)
+    assert least <= map_.probabilities[0] < map_.probabilities[-1] <= 1 - least
 
 
 def test_platt_is_the_maximum_of_its_likelihood_and_finds_the_truth() -> None:
@@ -61,7 +44,7 @@ def test_platt_is_the_maximum_of_its_likelihood_and_finds_the_truth() -> None:
 
 def test_scores_that_tell_nothing_or_the_opposite_have_no_platt_map() -> None:
     with pytest.raises(InputError, match="do not score higher"):
-        fitting.fit_map("platt", drawn(0, 500, slope=-1.5))
+        fitting.platt(drawn(0, 500, slope=-1.5))
 
 
 @pytest.mark.parametrize(
@@ -74,9 +57,8 @@ def test_scores_that_tell_nothing_or_the_opposite_have_no_platt_map() -> None:
     ],
 )
 def test_labels_that_say_too_little_are_refused(labels: Labels, told: str) -> None:
-    for method in ("isotonic", "platt"):
-        with pytest.raises(InputError, match=told):
-            fitting.fit_map(method, labels)
+    with pytest.raises(InputError, match=told):
+        labels.check()
 
 
 def test_a_fold_without_answers_of_both_kinds_is_refused() -> None:
@@ -91,7 +73,7 @@ def test_a_thousand_labels_are_enough_on_new_questions() -> None:
     errors = []
     for seed in range(5):
         labels = drawn(seed, 1000)
-        map_ = fitting.fit_map("isotonic", labels)
+        map_ = fitting.isotonic(labels)
         errors.append(fitting.figures(map_.of(new.scores), new).ece)
     assert np.mean(errors) <= 0.03
 
