@@ -157,15 +157,6 @@ def test_ltt_goes_on_from_three_starts_until_a_test_fails(seed: int, ties: bool)
     assert found.coverage == pytest.approx(best / 500)
 
 
-def test_a_few_wrong_answers_near_the_top_do_not_end_ltt() -> None:
-    is_right = np.arange(400) < 300
-    is_right[:6] = False
-    labels = Labels(-np.arange(400.0), is_right, np.arange(400))
-    found = searching.search("ltt", labels, PROMISE)
-    assert not found.trials[0].passes
-    assert found.threshold.coverage > 0.75
-
-
 def told_by_refusal(rule: guarantee.Rule, labels: Labels, promise: Promise) -> str:
     with pytest.raises(InputError) as error:
         _ = searching.search(rule, labels, promise).threshold

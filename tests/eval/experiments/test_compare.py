@@ -15,6 +15,7 @@ from dise_eval.datasets.questions import load
 from dise_eval.experiments.waysfile import Way, WaysFile, ways_of
 from dise_eval.reports.ways import compare
 from tests.commands import Dise
+from tests.jsonlines import records_of, written
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 
@@ -26,11 +27,6 @@ WAYS: dict[str, Any] = {
     "best of 2": {"best_of": 2, "temperature": 1.0, "beside": "revised"},
     NAMED: {"model": "countdown-blocks", "block_length": 8, "steps": 6},
 }
-
-
-def file_of(path: Path, content: object) -> Path:
-    path.write_text(json.dumps(content))
-    return path
 
 
 def given(**fields: object) -> dict[str, object]:
@@ -45,7 +41,7 @@ def test_a_way_has_what_is_shared_where_it_says_nothing_else(tmp_path: Path) -> 
         baseline="b",
         ways={"a": {"steps": 4}, "b": {"reviser": None}, "c": {"seed": 7, "beside": "a"}},
     )
-    ways = ways_of(WaysFile.load(file_of(tmp_path / "ways.json", content), {}))
+    ways = ways_of(WaysFile.load(written(tmp_path / "ways.json", content), {}))
     plain: dict[str, Any] = {"max_tokens": 24, "block_length": 12, "logprobs": None, "seed": 0}
     assert ways == [
         Way("a", SamplingParams(**plain, **revised, steps=4), None, "b"),
@@ -93,7 +89,7 @@ def test_the_figures_of_records_that_are_given() -> None:
 
 
 def test_a_run_is_reported_and_goes_on(dise: Dise, tmp_path: Path) -> None:
-    ways = file_of(tmp_path / "ways.json", given())
+    ways = written(tmp_path / "ways.json", given())
     output = tmp_path / "run"
     line = ("eval", "compare", ways, "--output", output)
     run = dise(*line)
@@ -117,18 +113,18 @@ def test_a_run_is_reported_and_goes_on(dise: Dise, tmp_path: Path) -> None:
     (output / "journal.jsonl").write_text("\n".join(lines[:4]) + "\n")
     assert dise(*line).out == run.out
     assert sorted((output / "journal.jsonl").read_text().splitlines()[1:]) == sorted(lines[1:])
-    changed = file_of(ways, given(shared={**SHARED, "tokens_per_step": 4}))
+    changed = written(ways, given(shared={**SHARED, "tokens_per_step": 4}))
     refused = dise("eval", "compare", changed, "--output", output)
     assert "settings.as written.tokens_per_step=6, and this run has" in refused.err
 
 
 def test_each_way_is_written_by_its_model_as_alone(dise: Dise, tmp_path: Path) -> None:
-    ways = file_of(tmp_path / "ways.json", given(limit=None))
+    ways = written(tmp_path / "ways.json", given(limit=None))
     run = dise("eval", "compare", ways, "--limit", 1, "--output", tmp_path / "run", "--json")
     assert run.code == 0, run.err
-    head, *lines = (tmp_path / "run" / "journal.jsonl").read_text().splitlines()
-    assert json.loads(head)["settings"][NAMED]["model"] == "countdown-blocks"
-    texts = {record["way"]: record["text"] for record in map(json.loads, lines)}
+    head, *records = records_of(tmp_path / "run" / "journal.jsonl")
+    assert head["settings"][NAMED]["model"] == "countdown-blocks"
+    texts = {record["way"]: record["text"] for record in records}
     [question] = load("countdown-short", None, 1, 0).items
     for model, name in (("countdown", "as written"), ("countdown-blocks", NAMED)):
         own = {key: value for key, value in WAYS[name].items() if key != "model"}
@@ -178,7 +174,7 @@ def test_each_way_is_written_by_its_model_as_alone(dise: Dise, tmp_path: Path) -
 def test_a_file_that_cannot_be_used_is_told_in_a_sentence_and_leaves_no_folder(
     dise: Dise, tmp_path: Path, content: object, message: str
 ) -> None:
-    ways = file_of(tmp_path / "ways.json", content)
+    ways = written(tmp_path / "ways.json", content)
     refused = dise("eval", "compare", ways, "--output", tmp_path / "run")
     assert (refused.code, refused.out) == (2, "")
     assert message in refused.err
@@ -186,8 +182,7 @@ def test_a_file_that_cannot_be_used_is_told_in_a_sentence_and_leaves_no_folder(
 
 
 def test_a_way_that_is_given_twice_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "ways.json"
-    path.write_text('{"ways": {"a": {"seed": 1}, "a": {"seed": 2}}}')
+    path = written(tmp_path / "ways.json", '{"ways": {"a": {"seed": 1}, "a": {"seed": 2}}}')
     with pytest.raises(InputError, match="gives 'a' twice in one object"):
         WaysFile.load(path, {})
 

@@ -227,11 +227,6 @@ def test_rolling_needs_a_scorer_with_a_likelihood(model: DiseLM) -> None:
         DiseLM("countdown").loglikelihood_rolling(asked, disable_tqdm=True)
 
 
-def test_unknown_settings_are_refused_before_loading() -> None:
-    with pytest.raises(InputError, match="no setting 'tokens_per_stop'"):
-        DiseLM("countdown", tokens_per_stop=2)
-
-
 @pytest.fixture
 def own_tasks_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the harness's thousands of tasks: to list them takes ten seconds."""

@@ -24,7 +24,7 @@ from dise_eval.recipes.recipe import recipe_of, recipes_in, shipped
 from dise_eval.reports.paper import paper_figure
 from dise_eval.statistics.resampling import binomial_interval
 from tests.commands import Dise
-from tests.jsonlines import records_of
+from tests.jsonlines import records_of, written
 
 GIB = 2**30
 PROBLEMS = ["83,18,75 -> 10", "44,19,35 -> 98", "58,84,48 -> 22", "12,30,5 -> 23"] * 4
@@ -47,9 +47,8 @@ def mine(folder: Path, **changes: Any) -> Path:
         {"prompt": "never asked", "question": text, "answer": [three, target]}
         for text, (*three, target) in zip(PROBLEMS, numbers, strict=True)
     ]
-    (folder / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "my.json").write_text(json.dumps({**MINE, **changes}))
-    return folder / "my.json"
+    written(folder / "mine.jsonl", *rows)
+    return written(folder / "my.json", {**MINE, **changes})
 
 
 @pytest.mark.parametrize("name", shipped())
