@@ -149,11 +149,10 @@ def _show(
 ) -> None:
     from dise_eval.calibration import combining
 
-    calibration = result.calibration
+    calibration, better = result.calibration, combining.better_part(weights)
     if as_json:
         held_out = tried and tried.to_dict()
         record: Record = {"calibration": calibration.to_dict(), "held_out": held_out}
-        better = combining.better_part(weights)
         record |= {"parts": weights, "better_part": better and better["score"]} if weights else {}
         record |= {"threshold_reason": result.search.reason} if result.search else {}
         print(json.dumps(record, ensure_ascii=False, allow_nan=False))
@@ -169,7 +168,7 @@ def _show(
             "{auroc:.3f}; the combination's {auroc_with:.3f}, without it {auroc_without:.3f}, "
             "difference {gain[value]:.3f} [{gain[low]:.3f}, {gain[high]:.3f}]".format(**part)
         )
-    if (better := combining.better_part(weights)) is not None:
+    if better is not None:
         print(
             "the combination is worse than {score} alone: ROC-AUC {auroc_with:.3f}, on questions "
             "left out of its fit, beside {auroc:.3f}. Calibrate that: --score {score} without the "
