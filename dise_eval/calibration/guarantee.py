@@ -56,7 +56,7 @@ class Promise:
 class RankTrial(NamedTuple):
     """A rank, from 1, that was tested at a part delta of what may fail: how many answers
     are kept, how many of them are wrong, and how probable at most so few are if the risk
-    is above the promise.
+    is above the promise, P(Bin(num_kept, max_risk) <= num_wrong).
     """
 
     rank: int
@@ -100,18 +100,11 @@ class RankedLabels:
         return len(self.thresholds) + 1
 
     def trial(self, rank: int, max_risk: float, delta: float) -> RankTrial:
+        from scipy.special import bdtr
+
         num_kept, num_wrong = int(self.num_kept[rank - 1]), int(self.num_wrong[rank - 1])
-        return RankTrial(rank, num_kept, num_wrong, p_value(num_kept, num_wrong, max_risk), delta)
-
-
-def p_value(num_kept: int, num_wrong: int, max_risk: float) -> float:
-    """Return the binomial p-value of "the risk is above max_risk": P(Bin(n, max_risk) <=
-    k), at most delta where the `upper_bound` at delta is at most max_risk. 1 if nothing is
-    kept.
-    """
-    from scipy.special import bdtr
-
-    return float(bdtr(num_wrong, num_kept, max_risk))
+        p_value = float(bdtr(num_wrong, num_kept, max_risk))
+        return RankTrial(rank, num_kept, num_wrong, p_value, delta)
 
 
 def sgr(ranks: RankedLabels, promise: Promise) -> Iterator[RankTrial]:
