@@ -7,19 +7,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dise_adapters.embedded import CountdownPredictor
 from dise_core import LLM, InputError, Read, Reading, SamplingParams
 from dise_core.errors import TooLongError
-from dise_core.testing import ToyPredictor
 from dise_eval.datasets.dataset import Problem
 from dise_eval.datasets.own import dataset_of
 from dise_eval.datasets.questions import ProblemSet
 from dise_eval.experiments.run import run
 from dise_eval.experiments.ways import Compared
 from dise_eval.experiments.waysfile import Way
+from tests.ascii_model import AsciiPredictor
 from tests.commands import Dise
 from tests.jsonlines import written
 
@@ -87,21 +86,8 @@ def test_candidates_and_given_texts_that_are_too_long_are_refused_before_any_pas
         assert all(message in run.err for message in messages)
 
 
-class Short(ToyPredictor):
-    """A model of 60 tokens that reads any text, a token a character, and counts its passes."""
-
-    def __init__(self) -> None:
-        super().__init__(max_length=60)
-        self.num_passes = 0
-        self.tokenizer.encode = lambda text: np.array([ord(character) % 10 for character in text])  # type: ignore[method-assign]
-
-    def read(self, reads: Sequence[Read]) -> list[Reading]:
-        self.num_passes += 1
-        return list(super().read(reads))
-
-
-def experiment(longest: int, *prompts: str) -> tuple[Compared, Short]:
-    model = Short()
+def experiment(longest: int, *prompts: str) -> tuple[Compared, AsciiPredictor]:
+    model = AsciiPredictor(max_length=60)
     items = tuple(
         Problem(f"q{number}", prompt, [[1, 2], 3]) for number, prompt in enumerate(prompts)
     )
@@ -126,11 +112,11 @@ def test_the_length_that_the_error_names_fits_and_the_next_one_does_not(tmp_path
         TooLongError, match=r"^long \| q1: a prompt of 25 tokens .* so max_tokens up to 35 fits"
     ):
         run(too_long, tmp_path / "refused", lambda count: None)
-    assert model.num_passes == 0
+    assert not model.batches
     assert not (tmp_path / "refused").exists()
     fits, model = experiment(35, *prompts)
     assert len(run(fits, tmp_path / "fits", lambda count: None)) == 9
-    assert model.num_passes > 0
+    assert model.batches
 
 
 @pytest.mark.parametrize(
@@ -146,4 +132,4 @@ def test_every_prompt_is_checked(
     bad, model = experiment(longest, *prompts)
     with pytest.raises(InputError, match=message):
         run(bad, tmp_path, lambda count: None)
-    assert model.num_passes == 0
+    assert not model.batches

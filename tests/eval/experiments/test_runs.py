@@ -23,7 +23,6 @@ import pytest
 from dise_core import LLM, InputError, Read, Reading, SamplingParams, ScoringParams
 from dise_core.errors import ModelError
 from dise_core.plugins.discovery import installed_catalog
-from dise_core.testing import ToyPredictor
 from dise_eval.datasets import dataset, questions
 from dise_eval.datasets.own import dataset_of
 from dise_eval.experiments.experiments import Sampled
@@ -35,6 +34,7 @@ from dise_eval.reports.page import write
 from dise_eval.reports.uncertainty import uncertainty
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.selectors.counted import LastK
+from tests.ascii_model import AsciiPredictor
 from tests.commands import Dise
 from tests.guests import with_guests
 from tests.jsonlines import records_of, written
@@ -364,13 +364,12 @@ def test_results_and_journal_name_the_grader_and_another_version_of_it_is_refuse
     )
 
 
-class Mortal(ToyPredictor):
+class Mortal(AsciiPredictor):
     """A model whose process is killed at its pass of that number."""
 
     def __init__(self, num_passes: int | None) -> None:
         super().__init__(max_length=200)
         self._num_passes = num_passes
-        self.tokenizer.encode = lambda text: np.array([ord(c) % 10 for c in text[:20]])  # type: ignore[method-assign]
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
         if len(self.batches) == self._num_passes:
