@@ -245,11 +245,11 @@ def _scored_by(
             f"scorer {scored['scorer']!r} asks a judge that the file does not name: --judge-name",
             "judge",
         )
-    is_its_model = options["model_name"] in (None, facts.get("model"))
+    tokenizer, is_its_model = facts.get("tokenizer"), model == facts.get("model")
     scored = {
         "model": model,
-        "fingerprint": _text(facts.get("tokenizer")) if is_its_model else None,
-        "judge": _text(judge) if asks_judge else None,
+        "fingerprint": tokenizer if is_its_model and isinstance(tokenizer, str) else None,
+        "judge": judge if asks_judge else None,
         **scored,
     }
     return {specifications[0]: scored}
@@ -347,10 +347,6 @@ def _part(contender: Contender, catalog: Catalog) -> Record:
         "scorer_settings": contender.scorer.model_dump(mode="json"),
         "selector_settings": dict(contender.selector_settings),
     }
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _dict(value: object) -> Record:

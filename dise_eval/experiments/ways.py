@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import ClassVar
 
-from dise_core import LLM, Plan, RequestOutput
+from dise_core import LLM, Plan
 from dise_core.errors import InputError, TooLongError
 from dise_core.plans.outcome import Outcome
 from dise_core.scoring.calibration import fingerprint
@@ -95,9 +95,6 @@ class Compared(Experiment[WayRecord]):
         answer = yield from self.llm_of(item.way).planner.generate(
             item.question.prompt, item.way.params, self.questions.chat
         )
-        return self._record(item, answer)
-
-    def _record(self, item: Trial, answer: RequestOutput) -> WayRecord:
         output = answer.outputs[0]
         graded = self.questions.graded(item.question, output.text, self.mode)
         is_revised = any(revision.is_accepted for revision in output.revisions)
