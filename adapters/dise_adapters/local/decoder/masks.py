@@ -19,7 +19,7 @@ class Masks:
 
     Texts whose tokens have the same positions share one mask, and a part of the mask that
     hides nothing is left out: the padding's where no real token attends to padding, the
-    attention's where every token of a window attends to the whole text.
+    attention's where every token attends to the whole text.
     """
 
     def __init__(
@@ -28,62 +28,46 @@ class Masks:
         """is_wide: whether masks may be wider than the keys, as `key_width` says."""
         positions, (is_key, num_keys) = batch.positions, batch.keys
         self._device, self._width, self._num_keys = device, positions.shape[-1], num_keys
+        # Of each token, int64 [B or 1, W or 1]: how many keys it sees, of the text and of
+        # the batch; among overlays its row in `_allowed`. None where each sees all.
+        self._lines: Ids | None = None if is_key is None else is_key.sum(1, keepdims=True)
         self._allowed: Tensor | None = None
-        # How many keys each token sees, of the text and of the batch, int64 [B or 1, W or 1].
-        lengths = None if is_key is None else is_key.sum(1, keepdims=True)
-        self._limits: Ids | None = lengths
         if batch.groups is not None:
             self._allowed = _of_overlays(attention, batch, batch.groups, device).flatten(0, 1)
             self._lines = np.arange(len(self._allowed)).reshape(positions.shape)
         elif not isinstance(attention, Bidirectional):
-            limits = np.minimum(attention.num_seen(positions), num_keys)
+            limits, lengths = np.minimum(attention.num_seen(positions), num_keys), self._lines
             more = key_width(num_keys, device) - num_keys if is_wide else 0
-            if more or not self._sees_all(limits):
+            if more or (limits < (num_keys if lengths is None else lengths)).any():
                 self._num_keys += more
                 is_whole = limits.shape == (1, num_keys) and positions[0, 0] == 0
                 if lengths is None or (is_whole and _hides_padding(limits, lengths)):
-                    self._limits = limits
+                    self._lines = limits
                 else:
-                    self._limits = np.minimum(limits, lengths)
+                    self._lines = np.minimum(limits, lengths)
 
     def all(self) -> Tensor | None:
         """Return all tokens' mask, bool [B or 1, 1, W or 1, N]; None if all are seen."""
-        return self._below(self._limits) if self._allowed is None else self._of(self._lines)
+        return self._of(self._lines)
 
     def at(self, columns: Ids) -> Tensor | None:
         """Return the mask for M queries per text, bool [B or 1, 1, M or 1, N]. columns:
         their columns in the batch, int64 [B, M].
         """
-        if self._allowed is not None:
-            return self._of(self._at(self._lines, columns))
-        if self._limits is None or self._limits.shape[1] == 1:
-            return self._below(self._limits)
-        return self._below(self._at(self._limits, columns))
-
-    def _at(self, lines: Ids, columns: Ids) -> Ids:
-        every = np.broadcast_to(lines, (len(columns), self._width))
+        if self._lines is None or self._lines.shape[1] == 1:
+            return self._of(self._lines)
+        every = np.broadcast_to(self._lines, (len(columns), self._width))
         lines = np.take_along_axis(every, columns, 1)
-        return lines[:1] if (lines == lines[:1]).all() else lines
+        return self._of(lines[:1] if (lines == lines[:1]).all() else lines)
 
-    def _of(self, lines: Ids) -> Tensor:
-        assert self._allowed is not None
-        [indices] = on_device(self._device, np.ascontiguousarray(lines))
-        return self._allowed[indices].unsqueeze(1)
-
-    def _below(self, limits: Ids | None) -> Tensor | None:
-        """Return the mask by which tokens see so many keys: made on the device."""
-        if limits is None:
+    def _of(self, lines: Ids | None) -> Tensor | None:
+        """Return the mask of tokens with these `_lines`, made on the device."""
+        if lines is None:
             return None
-        [on] = on_device(self._device, np.ascontiguousarray(limits))
+        [on] = on_device(self._device, np.ascontiguousarray(lines))
+        if self._allowed is not None:
+            return self._allowed[on].unsqueeze(1)
         return torch.arange(self._num_keys, device=self._device) < on[:, None, :, None]
-
-    def _sees_all(self, limits: Ids) -> bool:
-        """Return whether every token attends to every key of its text."""
-        if self._limits is None or limits.min() == self._num_keys:
-            return bool(limits.min() == self._num_keys)
-        if self._width == self._num_keys:  # whole texts, whose first tokens see few
-            return False
-        return bool((limits >= self._limits).all())
 
 
 def _hides_padding(limits: Ids, lengths: Ids) -> bool:
