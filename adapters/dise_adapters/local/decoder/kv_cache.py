@@ -98,18 +98,14 @@ class KVCache:
         the slot held is then no longer valid. So whether a text is cached never depends
         on other texts.
         """
-        missing = self.missing(hint, length)
-        if length > self._most or missing > self.num_free:
-            self._forget(hint.slot)
-            return False
-        if hint.slot not in self._texts:
-            rows, self._free = self._free[:missing], self._free[missing:]
-            self._texts[hint.slot] = _Text(rows, np.zeros(missing, np.int64))
+        text = self._texts.get(hint.slot)
+        if text is None and 0 < (missing := self.missing(hint, length)) <= self.num_free:
+            rows, self._free = np.split(self._free, [missing])
+            text = self._texts[hint.slot] = _Text(rows)
             # The finalizer may run in any thread, so it only appends; num_free collects
             # the rows.
-            weakref.finalize(hint.slot, self._returned.append, self._texts[hint.slot])
-        text = self._texts[hint.slot]
-        if length > len(text.rows):
+            weakref.finalize(hint.slot, self._returned.append, text)
+        if text is None or length > len(text.rows):
             self._forget(hint.slot)
             return False
         text.length, text.is_computed = length, False
@@ -132,14 +128,12 @@ class KVCache:
         """
         return self._texts[slot].current
 
-    def computed(self, slot: CacheSlot, first: int, ids: Ids) -> None:
-        """Record that a pass has cached the slot's tokens from `first` on, int64 [N]."""
-        if slot in self._texts:
-            text = self._texts[slot]
-            text.current = min(first + len(ids), text.length)
-            text.is_computed |= text.current == text.length
-            text.ids[first : text.current] = ids[: max(0, text.current - first)]
-            text.kept = min(text.kept, first)
+    def computed(self, slot: CacheSlot, first: int, stop: int) -> None:
+        """Record that a pass has cached the slot's tokens [first, stop)."""
+        text = self._texts[slot]
+        text.current = min(stop, text.length)
+        text.is_computed |= text.current == text.length
+        text.kept = min(text.kept, first)
 
     def is_new(self, slot: CacheSlot) -> bool:
         return slot not in self._texts
@@ -152,7 +146,7 @@ class KVCache:
         if not self.take(hint, len(ids)):
             return False
         self._copy(rows, self.rows(hint.slot)[: len(rows)])
-        self.computed(hint.slot, 0, ids[: len(rows)])
+        self.computed(hint.slot, 0, len(rows))
         return True
 
     def keep(self, slot: CacheSlot, ids: Ids, salt: str = "") -> None:
@@ -200,13 +194,11 @@ class KVCache:
 
 @dataclass(slots=True, eq=False)
 class _Text:
-    """A cached text: its rows of memory, and its tokens as they were cached, int64 [>=
-    length]; its length in tokens, how many of them are current, and kept as a beginning,
-    and whether passes have computed all.
+    """A cached text: its rows of memory, its length in tokens, how many of them are
+    current, and kept as a beginning, and whether passes have computed all.
     """
 
     rows: Ids
-    ids: Ids
     length: int = 0
     current: int = 0
     kept: int = 0
@@ -218,7 +210,7 @@ class CachedTexts:
     """What a batch writes to the KV cache, and may read from it; on the host.
 
     fresh: the tokens of the flattened batch to be cached, int64 [T]; written: the row of
-    memory for each, int64 [T]. texts: the rows of memory of each text, int64 [<= N], None
+    memory for each, int64 [T]. texts: the rows of memory of each text, int64 [<= N], none
     if the batch holds whole texts; padded: the same, [B, N], and is_key: which of those
     are not padding, bool [B, N]; None if all.
     """
@@ -226,19 +218,15 @@ class CachedTexts:
     memory: Tensor
     fresh: Ids
     written: Ids
-    texts: Sequence[Ids] | None = None
+    texts: Sequence[Ids] = ()
     padded: Ids | None = None
     is_key: Mask | None = None
 
     def in_batch(self) -> CachedPass:
         """Return this for the padded batch, on the device."""
-        fresh, written = on_device(self.memory.device, self.fresh, self.written)
         if self.padded is None:
-            return CachedPass(self.memory, fresh, written)
-        read: Tensor | tuple[int, int] | None = self.strides()
-        if read is None:
-            [read] = on_device(self.memory.device, self.padded.ravel())
-        return CachedPass(self.memory, fresh, written, read, self.padded.shape)
+            return self._passed(self.fresh)
+        return self._passed(self.fresh, self.strides() or self.padded.ravel(), self.padded.shape)
 
     def in_line(self, index: Ids) -> tuple[CachedPass, Ids | None]:
         """Return this for the real tokens alone, in one line, on the device, and where
@@ -246,37 +234,42 @@ class CachedTexts:
         some text do not follow one another. index: of each token of the batch in the
         line, int64.
         """
-        memory = self.memory
-        fresh, written = on_device(memory.device, index[self.fresh], self.written)
-        if self.texts is None:
-            return CachedPass(memory, fresh, written), None
-        if all(_follow(rows) for rows in self.texts):
-            place = (1, memory.shape[2])
-            firsts = np.array([rows[0] for rows in self.texts])
-            return CachedPass(memory, fresh, written, (0, memory.shape[2]), place), firsts
-        [read] = on_device(memory.device, np.concatenate(self.texts))
+        fresh, num_rows = index[self.fresh], self.memory.shape[2]
+        if not self.texts:
+            return self._passed(fresh), None
+        if (firsts := self._firsts()) is not None:
+            return self._passed(fresh, (0, num_rows), (1, num_rows)), firsts
+        read = np.concatenate(self.texts)
         starts = np.cumsum([0, *map(len, self.texts[:-1])])
-        return CachedPass(memory, fresh, written, read, (1, len(read))), starts
+        return self._passed(fresh, read, (1, len(read))), starts
+
+    def _passed(
+        self, fresh: Ids, read: Ids | tuple[int, int] | None = None, shape: tuple[int, ...] = (0, 0)
+    ) -> CachedPass:
+        """Return the pass, whose fields are these, on the device."""
+        device = self.memory.device
+        on_fresh, on_written = on_device(device, fresh, self.written)
+        on_read = torch.from_numpy(read).to(device) if isinstance(read, np.ndarray) else read
+        return CachedPass(self.memory, on_fresh, on_written, on_read, shape)
 
     def strides(self) -> tuple[int, int] | None:
         """Return the first row of texts whose rows follow one another, and the distance
         from one text to the next: at least N, so that what stands behind each is its
         padding. None for texts that do not lie so.
         """
-        assert self.texts is not None
         assert self.padded is not None
-        width, first = self.padded.shape[1], int(self.texts[0][0])
-        step = int(self.texts[1][0]) - first if len(self.texts) > 1 else width
-        if step < width or first + len(self.texts) * step > self.memory.shape[2]:
+        (count, width), firsts = self.padded.shape, self._firsts()
+        if firsts is None:
             return None
-        for index, rows in enumerate(self.texts):
-            if rows[0] != first + index * step or not _follow(rows):
-                return None
-        return first, step
+        first, step = int(firsts[0]), int(firsts[1] - firsts[0]) if count > 1 else width
+        has_room = step >= width and first + count * step <= self.memory.shape[2]
+        return (first, step) if has_room and (np.diff(firsts) == step).all() else None
 
-
-def _follow(rows: Ids) -> bool:
-    return bool((np.diff(rows) == 1).all())
+    def _firsts(self) -> Ids | None:
+        """Return each text's first row; None unless the rows of each follow one another."""
+        if not all((np.diff(rows) == 1).all() for rows in self.texts):
+            return None
+        return np.array([rows[0] for rows in self.texts])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

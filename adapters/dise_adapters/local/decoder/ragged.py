@@ -98,7 +98,7 @@ class Ragged:
         is_padded = is_key is not None or num_tokens < self._whole.input_ids.size
         if num_keys < LONG or is_padded or (self._seen < num_keys).any():
             return True
-        return cached is not None and cached.texts is not None and cached.strides() is None
+        return cached is not None and bool(cached.texts) and cached.strides() is None
 
     def cached(self) -> CachedPass | None:
         """Return what the pass writes to the KV cache, and reads from it."""

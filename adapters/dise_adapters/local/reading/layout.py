@@ -129,7 +129,7 @@ class Layout:
         if hint is None and run.lease is not None:
             run.lease.finished = self._finished(ids[: run.num_keys])
         elif hint is not None:
-            self.room.computed(hint.slot, run.first, run.token_ids[0])
+            self.room.computed(hint.slot, run.first, run.first + run.length)
             if self._prefixes is not None:
                 finished = self._finished(ids[: self.room.current(hint.slot)])
                 self.room.keep(hint.slot, finished, run.row.cache_salt)
