@@ -49,9 +49,9 @@ def columns_of(answers: Sequence[Fields], params: Params) -> dict[str, pyarrow.A
     import pyarrow
 
     rows = [_flat(answer) for answer in answers]
-    types = _types(isinstance(params, DecisionParams)).items()
     return {
-        f"dise_{name}": pyarrow.array([row.get(name) for row in rows], kind) for name, kind in types
+        f"dise_{name}": pyarrow.array([row.get(name) for row in rows], kind)
+        for name, kind in _types(params).items()
     }
 
 
@@ -61,7 +61,7 @@ def concatenate(tables: Sequence[pyarrow.Table], params: Params) -> pyarrow.Tabl
     """
     import pyarrow
 
-    ours = {LINE, WHOLE, *(f"dise_{name}" for name in _types(isinstance(params, DecisionParams)))}
+    ours = {LINE, WHOLE, *(f"dise_{name}" for name in _types(params))}
     for name, count in (pair for t in tables for pair in Counter(t.column_names).items()):
         if name in ours:
             raise InputError(
@@ -78,15 +78,13 @@ def concatenate(tables: Sequence[pyarrow.Table], params: Params) -> pyarrow.Tabl
 
 
 def with_columns(table: pyarrow.Table, columns: dict[str, pyarrow.Array]) -> pyarrow.Table:
-    """Return the table with these columns added. Raises InputError for a taken name."""
+    """Return the table with these columns added, whose names it must not have."""
     for name, column in columns.items():
-        if name in table.column_names:
-            raise InputError(f"the input has a column {name!r}, which answers are to have", "input")
         table = table.append_column(name, column)
     return table
 
 
-def _types(is_decided: bool) -> dict[str, pyarrow.DataType]:
+def _types(params: Params) -> dict[str, pyarrow.DataType]:
     """Return the names of columns and their types. Probabilities of a typed question's
     answer are in the order of its options.
     """
@@ -95,7 +93,7 @@ def _types(is_decided: bool) -> dict[str, pyarrow.DataType]:
     text, number, count = pyarrow.string(), pyarrow.float64(), pyarrow.int64()
     common = {"error": text, "nfe": count, "seed": pyarrow.uint64()}
     score = {"text": text, "score": number}
-    if is_decided:
+    if isinstance(params, DecisionParams):
         answer = {
             **{"name": text, "type": text, "choice": text, "score": number},
             **{"confidence": number, "abstained": pyarrow.bool_(), "probability": number},
