@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tracemalloc
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import openai
 import pytest
 from pydantic import ValidationError
+from scipy import special
 
 from dise import LLM, AsyncLLM
 from dise_app.server.app import create_app
@@ -49,10 +51,7 @@ THREE = ChoiceQuestion(instructions="", choices=["a", "b", "c"])
 LEVELS = ScoreQuestion(instructions="", levels=["a", "b", "c"])
 YES_NO = PredicateQuestion(instructions="")
 
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
+softmax = partial(special.softmax, axis=-1)
 
 
 def drawn(random: np.random.Generator, count: int, size: int, spread: float = 4.0) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from scipy.special import log_softmax, softmax
 
 from dise import LLM, AsyncLLM
 from dise_core import BlockCausal, InputError, Read, Reading, TooLongError
@@ -48,20 +49,13 @@ URGENCY = ScoreQuestion(instructions="How urgent?", levels=["low", "mid", "high"
 FIVE = [SPAM, TONE, URGENCY, *(PredicateQuestion(instructions=text) for text in ("Ok?", "New?"))]
 
 
-def softmax(values: Sequence[float]) -> list[float]:
-    weights = [math.exp(value) for value in values]
-    return [weight / sum(weights) for weight in weights]
-
-
 def logprobs_of(predictor: ToyPredictor, text: list[int]) -> np.ndarray:
-    rows = predictor.logits(np.array(text)).tolist()
-    totals = [math.log(sum(math.exp(y) for y in row)) for row in rows]
-    return np.array(rows) - np.array(totals)[:, None]
+    return np.asarray(log_softmax(predictor.logits(np.array(text)), axis=1))
 
 
 def naive(
     predictor: AsciiPredictor, text: str, slot: int, labels: Sequence[str]
-) -> tuple[list[float], float, bool]:
+) -> tuple[np.ndarray, float, bool]:
     """Return the labels' probabilities, their mass, and whether the likeliest token is one of them.
 
     text: with a "#" for each mask, slot: which run of them. One pass, one label at a time.
@@ -74,7 +68,7 @@ def naive(
     ]
     firsts = {ord(label[0]) for label in labels}
     mass = sum(math.exp(at[0][first]) for first in firsts)
-    return softmax(means), mass, int(np.argmax(at[0])) in firsts
+    return np.asarray(softmax(means)), mass, int(np.argmax(at[0])) in firsts
 
 
 JOINT_TEXT = """You won!
@@ -104,21 +98,6 @@ def test_questions_in_one_text_have_the_probabilities_of_a_naive_softmax() -> No
         assert answer.diagnostics.argmax_is_label == is_label
     assert decided.usage.prompt_tokens == len(JOINT_TEXT.replace("#", ""))
     assert decided.usage.completion_tokens == JOINT_TEXT.count("#")
-
-
-def test_questions_in_texts_of_their_own_do_too() -> None:
-    predictor = AsciiPredictor()
-    decided = LLM(predictor).decide("You won!", [SPAM, TONE])
-    texts = [
-        "You won!\n\nQuestion: Is it spam?\nAnswer with one of these: yes, noAnswer: ###",
-        "You won!\n\nQuestion: Which tone?\nAnswer with one of these: angry, calm, true"
-        "\n   - angry: it shoutsAnswer: #####",
-    ]
-    for text, answer, labels in zip(texts, decided.answers, LABELS, strict=False):
-        expected, _, _ = naive(predictor, text, 0, labels)
-        assert answer.shares == pytest.approx(expected, abs=1e-5)
-    assert not decided.is_joint
-    assert decided.usage.nfe == 2
 
 
 def test_an_answer_is_the_likeliest_choice_and_the_mean_level() -> None:
@@ -184,7 +163,7 @@ def test_several_inputs_and_callers_share_batches() -> None:
 
 def naive_in_blocks(
     predictor: ToyPredictor, before: str, length: int, labels: Sequence[str], block: int
-) -> list[float]:
+) -> np.ndarray:
     """Return the probabilities of labels at the end of a text in blocks: each token from the text
     with the label's earlier blocks written, its own block masked, and ends up to the border.
     """
@@ -203,7 +182,7 @@ def naive_in_blocks(
             text += [TOY_END] * (-len(text) % block)
             found.append(logprobs_of(predictor, text)[position][token])
         means.append(sum(found) / len(found))
-    return softmax(means)
+    return np.asarray(softmax(means))
 
 
 @pytest.mark.parametrize("before", ["ab", "abc", "abcd", "abcde", "abcdef"])
@@ -269,23 +248,21 @@ def test_an_answer_does_not_depend_on_the_other_questions() -> None:
 
 
 class Shy(AsciiPredictor):
-    """A model that gives every label the first token of `mass` in all, and no other token more."""
+    """A model that gives every token this log-probability."""
 
-    def __init__(self, mass: float) -> None:
+    def __init__(self, logprob: float) -> None:
         super().__init__()
-        self.mass = mass
+        self.logprob = logprob
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
         found = super().read(reads)
-        return [
-            Reading(r.token_ids, np.full_like(r.logprobs, math.log(self.mass / 2))) for r in found
-        ]
+        return [Reading(r.token_ids, np.full_like(r.logprobs, self.logprob)) for r in found]
 
 
 @pytest.mark.parametrize(("mass", "number"), [(0.099, 1), (0.101, 0)])
 def test_a_label_mass_below_a_tenth_is_a_warning(mass: float, number: int) -> None:
     unnamed = PredicateQuestion(instructions="Ok?")
-    decided = LLM(Shy(mass)).decide("You won!", [SPAM, unnamed])
+    decided = LLM(Shy(math.log(mass / 2))).decide("You won!", [SPAM, unnamed])
     assert [answer.diagnostics.label_mass for answer in decided.answers] == [
         pytest.approx(mass)
     ] * 2
@@ -298,17 +275,9 @@ def test_a_label_mass_below_a_tenth_is_a_warning(mass: float, number: int) -> No
     assert decided.to_dict()["warnings"] == expected * number
 
 
-class Impossible(ToyPredictor):
-    """A model that gives no token of a label any probability."""
-
-    def read(self, reads: Sequence[Read]) -> list[Reading]:
-        found = super().read(reads)
-        return [Reading(r.token_ids, np.full_like(r.logprobs, -np.inf)) for r in found]
-
-
 def test_labels_without_any_probability_are_alike_and_say_so() -> None:
     question = ChoiceQuestion(instructions="c", choices=["a", "b"])
-    [answer] = LLM(Impossible()).decide("a", [question], CLOZE).answers
+    [answer] = LLM(Shy(-math.inf)).decide("a", [question], CLOZE).answers
     assert isinstance(answer, ChoiceAnswer)
     assert answer.shares == [0.5, 0.5]
     assert (answer.confidence, answer.diagnostics.label_mass) == (0, 0)

@@ -4,7 +4,6 @@ read one text at a time.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.special import softmax
+from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from dise import LLM
@@ -41,23 +42,29 @@ LogProbs = Callable[[list[int]], np.ndarray]
 """Log-probabilities [N, V] of a text, row i about token i."""
 
 
+def logprobs_of(rows: Callable[[list[int]], Tensor]) -> LogProbs:
+    """Return a model's log-probabilities from its logits, [N, V]."""
+
+    @torch.inference_mode()
+    def logprobs(ids: list[int]) -> np.ndarray:
+        return torch.log_softmax(rows(ids).double(), -1).numpy()
+
+    return logprobs
+
+
 def llada(folder: Path) -> LogProbs:
-    config = reference_llada.default_config()
-    reference_llada.write_checkpoint(folder, config, reference_llada.random_weights(config))
-    model = ReferenceLLaDA(folder)
-    return lambda ids: torch.log_softmax(model.logits(ids).double(), -1).numpy()
+    return logprobs_of(ReferenceLLaDA(reference_llada.checkpoint(folder)).logits)
 
 
 def dream(folder: Path) -> LogProbs:
     """A model whose row i - 1 is about token i."""
     reference_dream.write_checkpoint(folder, reference_dream.default_config(), gain=1.0)
-    model = ReferenceDream(folder)
-    return lambda ids: torch.log_softmax(model.logits(ids).double(), -1).numpy()
+    return logprobs_of(ReferenceDream(folder).logits)
 
 
-def softmax(means: Sequence[float]) -> list[float]:
-    weights = [math.exp(mean) for mean in means]
-    return [weight / sum(weights) for weight in weights]
+def causal(model: Any) -> LogProbs:
+    """A model of transformers whose row i is about token i + 1."""
+    return logprobs_of(lambda ids: model(torch.tensor([ids])).logits[0])
 
 
 def found(decided: DecisionOutput) -> list[list[float]]:
@@ -93,7 +100,7 @@ def test_masked_models_answer_as_a_naive_softmax_over_one_text(
 
 def test_a_judge_answers_by_its_next_tokens(tmp_path: Path) -> None:
     folder = tiny_causal.checkpoint(tmp_path, tiny_causal.llama())
-    llm, model = LLM(folder), AutoModelForCausalLM.from_pretrained(folder).eval()
+    llm, logprobs = LLM(folder), causal(AutoModelForCausalLM.from_pretrained(folder).eval())
     decided = llm.decide(INPUT, QUESTIONS, CLOZE)
     tokenizer = llm.predictor.tokenizer
     for question, labels, shares in zip(QUESTIONS, LABELS, found(decided), strict=True):
@@ -101,10 +108,8 @@ def test_a_judge_answers_by_its_next_tokens(tmp_path: Path) -> None:
         means = []
         for label in labels:
             ids = [*before, *tokenizer.encode(label)]
-            with torch.inference_mode():
-                rows = torch.log_softmax(model(torch.tensor([ids])).logits[0].double(), -1)
-            own = [float(rows[i - 1][ids[i]]) for i in range(len(before), len(ids))]
-            means.append(sum(own) / len(own))
+            rows = logprobs(ids)
+            means.append(np.mean([rows[i - 1][ids[i]] for i in range(len(before), len(ids))]))
         assert shares == pytest.approx(softmax(means), abs=1e-5)
     # yes, no and nope begin differently: one row for each beginning, all single tokens in one
     assert decided.usage.nfe == 1 + 4 + 3
@@ -203,7 +208,7 @@ class ByteModel:
             INPUT, [question], DecisionParams(reading=reading, orders=orders), chat=False
         )
 
-    def shares(self, text: str, labels: Sequence[str]) -> list[float]:
+    def shares(self, text: str, labels: Sequence[str]) -> np.ndarray:
         """Return the labels' probabilities, naively."""
         encode = self.llm.predictor.tokenizer.encode
         tokens = [encode(" " + label).tolist()[1:] for label in labels]
@@ -214,7 +219,7 @@ class ByteModel:
             rows = self.logprobs([*ids, *(own if self.is_judge else masks)])
             after = rows[len(ids) - self.is_judge :]
             means.append(float(np.mean([after[i][token] for i, token in enumerate(own)])))
-        return softmax(means)
+        return np.asarray(softmax(means))
 
     def supports(self, text: str, labels: dict[str, str], option: int) -> list[float]:
         """Return what the text's labels give an option, each shared among those it speaks for."""
@@ -224,10 +229,7 @@ class ByteModel:
 
 def byte_model(folder: Path) -> ByteModel:
     byte_checkpoints.write("llada", folder)
-    model = ReferenceLLaDA(folder)
-    return ByteModel(
-        LLM(str(folder)), lambda ids: torch.log_softmax(model.logits(ids).double(), -1).numpy()
-    )
+    return ByteModel(LLM(str(folder)), logprobs_of(ReferenceLLaDA(folder).logits))
 
 
 def byte_judge(folder: Path) -> ByteModel:
@@ -238,9 +240,4 @@ def byte_judge(folder: Path) -> ByteModel:
     model = LlamaForCausalLM(LlamaConfig(**sizes, **ends, **layers)).eval()
     model.save_pretrained(folder)
     byte_checkpoints.write_tokenizer(folder, "<|endoftext|>", "<|mdm_mask|>")
-
-    @torch.inference_mode()
-    def logprobs(ids: list[int]) -> np.ndarray:
-        return torch.log_softmax(model(torch.tensor([ids])).logits[0].double(), -1).numpy()
-
-    return ByteModel(LLM(str(folder)), logprobs, is_judge=True)
+    return ByteModel(LLM(str(folder)), causal(model), is_judge=True)
