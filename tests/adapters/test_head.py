@@ -40,43 +40,34 @@ def widening(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear, "keeps_float32", lambda _: True)
 
 
-def runners_up(logits: Tensor) -> np.ndarray:
-    """Return the log-probability that the readout gives each row's second token."""
-    targets = np.arange(ROWS, 2 * ROWS)
-    read = Read(np.zeros(ROWS, np.int64), np.arange(ROWS), TokenLogProbs(targets))
-    [group] = group_reads({0: read})
-    return answer_rows(logits.clone(), group, slice(0, ROWS)).logprobs.numpy()
+def answers(logits: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Return what readouts give: the log-probability of each row's second token, and the log-odds
+    of its first.
+    """
+    ids, targets = np.arange(ROWS), np.arange(ROWS, 2 * ROWS)
+    seconds, firsts = (
+        answer_rows(logits.clone(), group, slice(0, ROWS))
+        for readout in (TokenLogProbs(targets), Candidates())
+        for group in group_reads({0: Read(ids, ids, readout)})
+    )
+    return seconds.logprobs.numpy(), firsts.confidences.numpy()
 
 
-def test_a_runners_up_logprob_is_that_of_float32(
-    sure: tuple[Tensor, Tensor], widening: None
-) -> None:
-    states, weight = sure
-    exact = torch.log_softmax(states.double() @ weight.double().t(), -1)
-    expected = exact[torch.arange(ROWS), torch.arange(ROWS, 2 * ROWS)].numpy()
-    layer = linear.torch_linear(weight)
-    got = runners_up(linear.into_float32(layer)(states))
-    rounded = runners_up(layer(states).float())
-    np.testing.assert_allclose(got, expected, atol=1e-5)
-    assert np.abs(rounded - expected).max() > 0.02
-
-
-def test_log_odds_near_certainty_are_told_apart(
+def test_answers_are_those_of_float32_which_16_bits_would_round(
     sure: tuple[Tensor, Tensor], widening: None
 ) -> None:
     states, weight = sure
     exact = states.double() @ weight.double().t()
     candidate, token = exact.max(-1, keepdim=True)
-    expected = (candidate - exact.scatter(-1, token, -torch.inf).logsumexp(-1, True))[:, 0].numpy()
-    read = Read(np.zeros(ROWS, np.int64), np.arange(ROWS), Candidates())
-    [group] = group_reads({0: read})
+    odds = candidate - exact.scatter(-1, token, -torch.inf).logsumexp(-1, True)
+    expected = torch.log_softmax(exact, -1)[:, ROWS:].diagonal(), odds[:, 0]
     layer = linear.torch_linear(weight)
-    got, rounded = (
-        answer_rows(logits, group, slice(0, ROWS)).confidences.numpy()
-        for logits in (linear.into_float32(layer)(states), layer(states).float())
+    found, rounded = (
+        answers(logits) for logits in (linear.into_float32(layer)(states), layer(states).float())
     )
-    np.testing.assert_allclose(got, expected, atol=1e-5)
-    assert np.abs(rounded - expected).max() > 0.02
+    for mine, theirs, wanted in zip(found, rounded, expected, strict=True):
+        np.testing.assert_allclose(mine, wanted.numpy(), atol=1e-5)
+        assert np.abs(theirs - wanted.numpy()).max() > 0.02
 
 
 def test_a_bias_is_added_in_float32(sure: tuple[Tensor, Tensor], widening: None) -> None:

@@ -225,7 +225,6 @@ def test_system_one_answers_by_name(url: str, asked: dict[str, bool]) -> None:
     state = 'Judge the mail.\n\n{"text": "You won!", "n": [1, 2]}'
     expected = decided(state, questions, **asked)
     spam, tone, urgency = expected.answers
-    near = {name: pytest.approx(getattr(tone, name)) for name in ("confidence",)}
     assert found["model"] == "ascii"
     assert found["answers"] == {
         "spam": {"type": "noul", "noul": pytest.approx(spam.probability)},
@@ -233,7 +232,7 @@ def test_system_one_answers_by_name(url: str, asked: dict[str, bool]) -> None:
             "type": "choice",
             "choice": tone.choice,
             "probabilities": {e.value: pytest.approx(e.probability) for e in tone.probabilities},
-            **near,
+            "confidence": pytest.approx(tone.confidence),
         },
         "urgency": {
             "type": "score",
