@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from os import PathLike
 from typing import Unpack
 
 from datatrove.data import Document, DocumentsPipeline
@@ -12,7 +11,7 @@ from datatrove.pipeline.writers.disk_base import DiskWriter
 from datatrove.utils.batching import batched
 
 from dise_cluster.workers import DiseScorer
-from dise_core import Calibration, InputError, ScoringParams
+from dise_core import ScoringParams
 from dise_core.front.llm import EngineOptions
 
 __all__ = ["DiseFilter", "DiseStep"]
@@ -56,25 +55,15 @@ class DiseStep(PipelineStep):  # type: ignore[misc]
 
 
 class DiseFilter(BaseFilter):  # type: ignore[misc]
-    """Keeps documents that a DiseStep gave a score of at least the threshold, by default
-    that of the calibration. All others, those without a score too, are dropped: the
-    exclusion_writer gets them, with their `filter_reason`: dise_low or dise_unscored.
+    """Keeps documents that a DiseStep gave a score of at least the threshold. All others,
+    those without a score too, are dropped: the exclusion_writer gets them, with their
+    `filter_reason`: dise_low or dise_unscored.
     """
 
     name = "DiSE"
 
-    def __init__(
-        self,
-        threshold: float | None = None,
-        calibration: str | PathLike[str] | Calibration | None = None,
-        exclusion_writer: DiskWriter | None = None,
-    ) -> None:
+    def __init__(self, threshold: float, exclusion_writer: DiskWriter | None = None) -> None:
         super().__init__(exclusion_writer)
-        fit = Calibration.of(calibration)
-        if threshold is None and fit is not None and fit.threshold is not None:
-            threshold = fit.threshold.score
-        if threshold is None:
-            raise InputError("a filter needs a threshold, or a calibration with one", "threshold")
         self.threshold = threshold
 
     def filter(self, doc: Document) -> bool | tuple[bool, str]:

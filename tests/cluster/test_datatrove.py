@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dise_core import LLM, InputError, ScoringParams
+from dise_core import LLM, ScoringParams
 from tests.jsonlines import records_of, written
 
 pytest.importorskip("datatrove")
@@ -99,8 +99,3 @@ def test_a_filter_drops_what_is_below_its_threshold_and_tells_why(tmp_path: Path
     dropped = [row for path in (tmp_path / "excluded").iterdir() for row in records_of(path)]
     reasons = [row["metadata"]["filter_reason"] for row in dropped]
     assert sorted(reasons) == ["dise_low"] * 20 + ["dise_unscored"]
-
-
-def test_a_filter_has_a_threshold_of_its_own_or_its_calibrations() -> None:
-    with pytest.raises(InputError, match="a filter needs a threshold"):
-        DiseFilter()
