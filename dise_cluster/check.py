@@ -35,30 +35,29 @@ def check(
     run = run_of(folder)
     name, count, ending = run["command"], run["num_shards"], run["ending"]
     paths = [shard_path(folder, name, index, count, ending) for index in range(1, count + 1)]
-    by_path = {path: Manifest.of(path) for path in paths}
-    manifests = {path: manifest for path, manifest in by_path.items() if manifest is not None}
-    total = max((manifest.total for manifest in manifests.values()), default=0)
+    by_path = {path: made for path in paths if (made := Manifest.of(path)) is not None}
+    manifests = [*by_path.values()]
+    total = max((manifest.total for manifest in manifests), default=0)
     times = np.zeros(total + 1, np.int64)
-    for path in manifests:
+    for path in by_path:
         np.add.at(times, np.fromiter(_numbers(path), np.int64), 1)
     missing, doubled = int((times[1:] == 0).sum()), int((times[1:] > 1).sum())
-    errors = sum(manifest.num_errors for manifest in manifests.values())
-    problems = [f"{path.name} is missing or not whole" for path in paths if path not in manifests]
-    problems += corrupt_files(manifests.values())
+    errors = sum(manifest.num_errors for manifest in manifests)
+    problems = [f"{path.name} is missing or not whole" for path in paths if path not in by_path]
+    problems += corrupt_files(manifests)
     problems += [
         f"{path.name} is of another run than dise-run.json: its settings, model or input differ"
-        for path, manifest in manifests.items()
+        for path, manifest in by_path.items()
         if manifest.run != digest_of(run)
     ]
-    runs = {(manifest.run, manifest.total, manifest.source) for manifest in manifests.values()}
-    if len(runs) > 1:
+    if len({(manifest.run, manifest.total, manifest.source) for manifest in manifests}) > 1:
         problems.append("the shards are of several runs, or of an input that changed between them")
-    if are_all_failed([*manifests.values()]):
+    if are_all_failed(manifests):
         problems.append("all rows failed")
     print(
         f"{int(times.sum())} of {total} rows in {len(manifests)} of {len(paths)} shards: "
         f"{missing} missing, {doubled} doubled, {errors} failed",
-        *failures([*manifests.values()]),
+        *failures(manifests),
         *problems,
         sep="\n",
     )

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, JsonValue, Tag, TypeAdapter
 from pydantic import ValidationError as Invalid
 
 from dise_app.server.schemas.bodies import TEXT_OR_LIST, Body, FailFastList, PlainText, TextOrListOf
+from dise_app.server.schemas.requests import plain_turn
 from dise_app.server.service import Service
 from dise_core.params.base import Name, not_larger
 from dise_core.records import Record
@@ -78,10 +79,9 @@ class DecisionMessage(Body):
     type: Literal["message"] = "message"
     phase: Literal["commentary", "final_answer"] | None = None
 
-    def plain(self) -> dict[str, str]:
-        """Return the turn in the chat template's format: a developer speaks as the system."""
+    def plain(self) -> Record:
         content = self.content if isinstance(self.content, str) else _text_of(self.content)
-        return {"role": self.role.replace("developer", "system"), "content": content}
+        return plain_turn(self.role, content)
 
 
 def _with_text(question: object) -> object:
@@ -143,7 +143,7 @@ class DecisionRequest(Body):
     dise: DecisionParams = Field(default_factory=DecisionParams)
 
     @property
-    def subject(self) -> str | list[dict[str, str]]:
+    def subject(self) -> str | list[Record]:
         if isinstance(self.input, str):
             return self.input
         return [message.plain() for message in self.input]
