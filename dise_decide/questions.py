@@ -37,13 +37,11 @@ MAX_CHOICES, MAX_LEVELS = 255, 10
 
 NotBlank = StringConstraints(max_length=1000, pattern=r"\S")
 
-Label = Annotated[str, NotBlank]
-
 
 class Option(Params):
     """One possible answer: what the model writes for it, and when it applies."""
 
-    label: Label
+    label: Annotated[str, NotBlank]
     description: str | None = None
 
 

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request
 from pydantic import BeforeValidator, Field, JsonValue, Tag, TypeAdapter
 from pydantic import ValidationError as Invalid
 
-from dise_app.server.schemas.bodies import TEXT_OR_LIST, Body, FailFastList, PlainText, TextOrListOf
+from dise_app.server.schemas.bodies import TEXT_OR_LIST, Body, FastList, PlainText, TextOrListOf
 from dise_app.server.schemas.requests import plain_turn
 from dise_app.server.service import Service
 from dise_core.params.base import Name, not_larger
@@ -53,7 +53,7 @@ class JsonPart(Body):
     """A part that is JSON, which is read as text."""
 
     type: Literal["input_json"]
-    data: Record | Annotated[list[Record], FailFastList]
+    data: Record | FastList[Record]
 
     @property
     def text(self) -> str:
@@ -61,9 +61,7 @@ class JsonPart(Body):
 
 
 MessagePart = Annotated[TextPart | JsonPart, Field(discriminator="type")]
-PARTS: TypeAdapter[list[TextPart | JsonPart]] = TypeAdapter(
-    Annotated[list[MessagePart], FailFastList]
-)
+PARTS = TypeAdapter[list[TextPart | JsonPart]](FastList[MessagePart])
 
 
 def as_text(value: object) -> str:
@@ -117,10 +115,7 @@ def _few_options(questions: object) -> object:
 TypedQuestion = Annotated[AnyQuestion, BeforeValidator(_with_text)]
 
 Messages = Annotated[
-    list[DecisionMessage],
-    FailFastList,
-    Field(min_length=1, max_length=MAX_MESSAGES),
-    Tag("is-list"),
+    FastList[DecisionMessage], Field(min_length=1, max_length=MAX_MESSAGES), Tag("is-list")
 ]
 
 
@@ -132,8 +127,7 @@ class DecisionRequest(Body):
     model: str | None = None
     input: Annotated[PlainText | Messages, TEXT_OR_LIST]
     questions: Annotated[
-        list[TypedQuestion],
-        FailFastList,
+        FastList[TypedQuestion],
         BeforeValidator(_few_options),
         Field(min_length=1, max_length=MAX_QUESTIONS),
     ]
@@ -180,10 +174,8 @@ class NoulQuestion(NamedQuestion):
 
     def question(self, name: str) -> PredicateQuestion:
         criteria = self.criteria or NoulCriteria()
-        yes, no = (
-            Option(label=label, description=note)
-            for label, note in (("yes", criteria.true), ("no", criteria.false))
-        )
+        yes = Option(label="yes", description=criteria.true)
+        no = Option(label="no", description=criteria.false)
         return PredicateQuestion(name=name, instructions=self.text, yes=yes, no=no)
 
 
