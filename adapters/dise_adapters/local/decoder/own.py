@@ -27,10 +27,10 @@ from dise_adapters.local.decoder.integers import Int8Linear
 from dise_adapters.local.decoder.layer import Layer, Traits, norm_of, weights_of
 from dise_adapters.local.decoder.linear import MakeLinear, linear
 from dise_adapters.local.decoder.masks import Masks
-from dise_adapters.local.decoder.padding import Unpadded, key_multiple, padded_rows, query_multiple
+from dise_adapters.local.decoder.padding import CPU_MULTIPLE, GPU_QUERIES, Unpadded, padded_rows
 from dise_adapters.local.decoder.ragged import Ragged
 from dise_adapters.local.decoder.weights import WeightPlaces
-from dise_adapters.local.devices import on_device
+from dise_adapters.local.devices import is_gpu, on_device
 from dise_core import Attention, Ids
 
 KNOWN = ("LlamaModel", "Qwen2Model", "Qwen3Model", "Qwen3MoeModel", "Glm4MoeModel")
@@ -119,7 +119,7 @@ class OwnBody:
             self.places |= {prefix + name: places[name] for name in places}
         # Layers, key-value heads and head dimension of what a KV cache keeps.
         self.cache_shape = (len(self._layers), self._layers[0].num_keys, parts.traits.head_dim)
-        self.multiple = key_multiple(self._device)
+        self.multiple = 1 if is_gpu(self._device) else CPU_MULTIPLE
         self._has_flash = has_flash(self._device, parts.norm.dtype, parts.traits.head_dim)
 
     def __call__(self, batch: TextBatch, rows: Ids) -> Tensor:
@@ -181,7 +181,7 @@ class _LastRows:
         """Return the indices by which the last layer selects rows of the padded batch."""
         batch, length = unpadded.shape
         counts = np.bincount(rows // length, minlength=batch)
-        width = counts.max() + -counts.max() % query_multiple(device)
+        width = counts.max() + -counts.max() % (GPU_QUERIES if is_gpu(device) else CPU_MULTIPLE)
         is_query = np.arange(width) < counts[:, None]
         queries = np.zeros(is_query.shape, np.int64)
         queries[is_query] = rows

@@ -13,21 +13,23 @@ from dise_adapters.local.devices import is_gpu, on_device
 from dise_core import Ids, Mask
 
 CPU_MULTIPLE = 8
-"""CPU attention consists of such small matmuls that 61 keys take longer than 64."""
+"""To a multiple of this a CPU's texts, keys and last queries are padded: attention there
+consists of such small matmuls that 61 keys take longer than 64.
+"""
 
 FEW_ROWS, STEP, LONG_STEP = 256, 16, 64
 """A matmul's rows are padded to a multiple of STEP, and above FEW_ROWS of LONG_STEP."""
 
 GPU_QUERIES = 32
-"""The same of a GPU's last layer: the rows that are read become fewer with each step, and
-a kernel computes as many at a time in any case.
+"""The same of a GPU's last queries: the rows that are read become fewer with each step,
+and a kernel computes as many at a time in any case.
 """
 
 MIN_PADDING = 0.1
 """The share of padding from which removing it is cheaper than computing it."""
 
 
-def padded_texts(rows: Sequence[Ids], multiple: int = 1) -> tuple[Ids, Mask | None]:
+def padded_texts(rows: Sequence[Ids], multiple: int) -> tuple[Ids, Mask | None]:
     """Return rows of ids as int64 [B, N], padded with 0, N a multiple of `multiple`, and
     which are not padding, bool [B, N]; None if all.
     """
@@ -48,16 +50,6 @@ def padded_rows(indices: Ids, device: torch.device) -> Ids:
         return indices
     step = STEP if len(indices) <= FEW_ROWS else LONG_STEP
     return np.pad(indices, (0, -len(indices) % step))
-
-
-def key_multiple(device: torch.device) -> int:
-    """Return the multiple to which texts, and the keys that they see, are padded."""
-    return 1 if is_gpu(device) else CPU_MULTIPLE
-
-
-def query_multiple(device: torch.device) -> int:
-    """Return the multiple to which the queries of the last layer are padded."""
-    return GPU_QUERIES if is_gpu(device) else CPU_MULTIPLE
 
 
 def key_width(num_keys: int, device: torch.device) -> int:
