@@ -13,20 +13,16 @@ from dise_adapters.local.decoder.linear import PackedLinear, can_pack, joined, l
 from dise_adapters.local.decoder.padding import padded_rows
 
 
-@pytest.fixture(params=[True, False], ids=["packed", "plain"])
-def is_packed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Pack, where this machine does, or not."""
-    wanted = bool(request.param)
-    if not wanted:
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("is_packed", [True, False])
+@torch.inference_mode()
+def test_layers_that_are_joined_give_what_each_gives(
+    monkeypatch: pytest.MonkeyPatch, is_packed: bool, bias: bool
+) -> None:
+    if not is_packed:
         monkeypatch.setattr(packed, "can_pack", lambda _: False)
     elif not can_pack(torch.zeros(1)):
         pytest.skip("this torch packs no weights")
-    return wanted
-
-
-@pytest.mark.parametrize("bias", [True, False])
-@torch.inference_mode()
-def test_layers_that_are_joined_give_what_each_gives(is_packed: bool, bias: bool) -> None:
     torch.manual_seed(0)
     layers = [nn.Linear(24, count, bias=bias) for count in (8, 16, 40)]
     weights = weights_of(nn.ModuleList(layers))

@@ -2,6 +2,8 @@
 text alone.
 """
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -37,22 +39,19 @@ def test_padding_goes_and_comes_back(lengths: list[int]) -> None:
     assert torch.equal(packed[lines.which(places)], padded.flatten(0, 1)[places])
 
 
-@pytest.fixture(params=["llada", "grouped", "dream", "causal"])
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    match request.param:
-        case "dream":
-            return write_checkpoint(tmp_path, default_config())
-        case "causal":
-            return Path(tiny_causal.checkpoint(tmp_path, tiny_causal.llama()))
-        case "grouped":
-            return checkpoint(tmp_path, n_heads=4, n_kv_heads=2)
-    return checkpoint(tmp_path)
+CHECKPOINTS: dict[str, Callable[[Path], Path | str]] = {
+    "llada": checkpoint,
+    "grouped": partial(checkpoint, n_heads=4, n_kv_heads=2),
+    "dream": partial(write_checkpoint, config=default_config()),
+    "causal": lambda folder: tiny_causal.checkpoint(folder, tiny_causal.llama()),
+}
 
 
+@pytest.mark.parametrize("kind", CHECKPOINTS)
 def test_answers_do_not_depend_on_the_padding(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    predictor = LLM(str(folder)).predictor
+    predictor = LLM(str(CHECKPOINTS[kind](tmp_path))).predictor
     reads = [Read(np.arange(n) % 40, np.arange(1, n, 2), Distribution()) for n in LENGTHS]
     alone = [predictor.read([read])[0].logprobs for read in reads]
     for least in (0.0, 1.0):
