@@ -79,23 +79,18 @@ def _of_overlays(
     attention: Attention, batch: TextBatch, groups: Ids, device: torch.device
 ) -> Tensor:
     """Return which tokens of texts with overlays see which, bool [B, T, T]."""
-    places = np.arange(batch.positions.max() + 1)
-    num_groups = int(groups.max()) + 1
     positions, group = on_device(device, batch.positions, groups)
     [limits] = on_device(device, attention.num_seen(batch.positions))
     text = torch.arange(len(group), device=device)[:, None]
     # Which positions each group replaces; the text, group 0, replaces none.
-    shape = (len(group), num_groups, len(places))
+    shape = (len(group), int(groups.max()) + 1, int(batch.positions.max()) + 1)
     replaces = torch.zeros(shape, dtype=torch.bool, device=device)
     replaces[text, group, positions] = True
     replaces[:, 0] = False
-    # By position, then by key: what each token sees of the text, and of its own overlay
-    # all.
-    is_allowed = torch.arange(len(places), device=device) < limits[:, :, None]
-    of_text = is_allowed & ~replaces[text, group]
-    query, key = group[:, :, None], group[:, None, :]
-    shape = (*positions.shape, positions.shape[1])
-    is_seen = of_text.gather(2, positions[:, None, :].expand(shape)) & (key == 0)
+    # Each token sees of the text what its overlay leaves there, and of that overlay all.
+    query, key, places = group[:, :, None], group[:, None, :], positions[:, None, :]
+    is_seen = ~replaces[text, group].gather(2, places.expand(-1, group.shape[1], -1))
+    is_seen &= (places < limits[:, :, None]) & (key == 0)
     is_seen |= (query == key) & (query > 0)
     if batch.is_real is not None:
         is_seen &= torch.from_numpy(batch.is_real).to(device)[:, None, :]
