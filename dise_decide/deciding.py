@@ -156,7 +156,7 @@ class Asking:
         """Return the tokens of the input, up to where the model's answer begins."""
         if not isinstance(subject, str):
             return self.prompts.conversation(subject).ids
-        ids = self.prompts.read(subject, self.chat).ids
-        predictor = self.prompts.predictor
-        begins = self._info.is_autoregressive and not is_chat(predictor, subject, self.chat)
-        return np.concatenate([predictor.tokenizer.start_ids, ids]) if begins else ids
+        prompt = self.prompts.read(subject, self.chat)
+        if prompt.is_turn or not self._info.is_autoregressive:
+            return prompt.ids
+        return np.concatenate([self.prompts.predictor.tokenizer.start_ids, prompt.ids])
