@@ -347,13 +347,17 @@ def problems(count: int) -> list[dict[str, Any]]:
     return rows
 
 
+def decided(dise: Dise, folder: Path, *rows: dict[str, Any]) -> Path:
+    """Return a file of the rows with their answers."""
+    given, raw = written(folder / "in.jsonl", *rows), folder / "raw.jsonl"
+    run = dise("decide", "--input", given, "--output", raw, "--layout", "cloze")
+    assert (run.code, run.err) == (0, f"dise: {len(rows)} answered\n")
+    return raw
+
+
 def test_a_file_is_decided_labelled_fitted_and_used(dise: Dise, tmp_path: Path) -> None:
     rows = problems(420)
-    given = written(tmp_path / "in.jsonl", *rows)
-    raw, file = tmp_path / "raw.jsonl", tmp_path / "c.json"
-    ask = ("decide", "--input", given, "--layout", "cloze")
-    run = dise(*ask, "--output", raw)
-    assert (run.code, run.err) == (0, "dise: 420 answered\n")
+    raw, file = decided(dise, tmp_path, *rows), tmp_path / "c.json"
     first = records_of(raw)[0]
     assert first.items() >= rows[0].items()
     assert first["params"]["layout"] == "cloze"
@@ -365,7 +369,7 @@ def test_a_file_is_decided_labelled_fitted_and_used(dise: Dise, tmp_path: Path) 
     made = DecisionCalibration.load(file)
     assert made.names["sign"].question is None, "they were of several wordings"
     assert made.names["sign"].num_labels + made.names["sign"].sets.num_labels <= 420  # type: ignore[union-attr]
-    again = tmp_path / "again.jsonl"
+    given, again = tmp_path / "in.jsonl", tmp_path / "again.jsonl"
     run = dise("decide", "--input", given, "--output", again, "--calibration", file)
     assert run.code == 0, run.err
     [answer] = records_of(again)[0]["answers"]
@@ -385,8 +389,7 @@ def test_a_name_of_several_types_has_no_fit_of_its_own(dise: Dise, tmp_path: Pat
         own = {"type": "predicate", "name": "sign", "instructions": asked["instructions"]}
         row["questions"] = [own | {"yes": "+", "no": "-"}]
         row["labels"] = {"sign": row["labels"]["sign"] == "+"}
-    given, raw = written(tmp_path / "in.jsonl", *rows), tmp_path / "raw.jsonl"
-    dise("decide", "--input", given, "--output", raw, "--layout", "cloze")
+    raw = decided(dise, tmp_path, *rows)
     run = dise("calibrate", raw, "--decisions", "--output", tmp_path / "c.json")
     assert "name sign: left out, its labels are of several types: name them apart" in run.out
     made = DecisionCalibration.load(tmp_path / "c.json")
@@ -399,9 +402,7 @@ def test_a_name_of_several_types_has_no_fit_of_its_own(dise: Dise, tmp_path: Pat
 def test_probabilities_that_are_none_are_told_with_their_line(
     dise: Dise, tmp_path: Path, probabilities: list[float]
 ) -> None:
-    [row] = problems(1)
-    given, raw = written(tmp_path / "in.jsonl", row), tmp_path / "raw.jsonl"
-    dise("decide", "--input", given, "--output", raw, "--layout", "cloze")
+    raw = decided(dise, tmp_path, *problems(1))
     [line] = records_of(raw)
     pairs = [{"value": f"{n}", "probability": p} for n, p in enumerate(probabilities)]
     line["answers"][0]["probabilities"] = pairs
@@ -447,9 +448,7 @@ def test_what_cannot_be_fitted_is_told(
 ) -> None:
     [row] = problems(1)
     labels = row.pop("labels")
-    given, raw = written(tmp_path / "in.jsonl", row), tmp_path / "raw.jsonl"
-    dise("decide", "--input", given, "--output", raw, "--layout", "cloze")
-    [line] = records_of(raw)
+    [line] = records_of(decided(dise, tmp_path, row))
     changed = line | ({"labels": labels} if "params" in change else {}) | change
     path = written(tmp_path / "labelled.jsonl", changed)
     run = dise("calibrate", path, "--decisions", "--output", tmp_path / "c.json", *more)
