@@ -1,9 +1,5 @@
-"""How a question is read: the texts that ask it, and what their answers say of its
-options.
-
-A question becomes several asked texts. Each text has labels, and each label supports zero
-or more of the question's options. An option's support is the mean over the texts that
-mention it, and the probabilities are the supports, normalised.
+"""How a question is read: the texts that ask it, and what their labels say of its options,
+as docs/decisions.md has it.
 """
 
 from __future__ import annotations
