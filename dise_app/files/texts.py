@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from socket import gethostname
@@ -13,7 +13,7 @@ from tempfile import TemporaryFile
 from dise_core import DiseError, InputError
 from dise_core.errors import shown
 from dise_core.params.base import Settings
-from dise_core.records import JsonFields, Record
+from dise_core.records import JsonFields, Record, first_difference
 
 MADE_WITH = "made_with"
 """The one key in the file of an output's settings."""
@@ -116,23 +116,13 @@ def refuse_existing(path: Path, advice: str) -> None:
 
 def refuse_other(path: Path, facts: JsonFields, expected: JsonFields) -> None:
     """Raise InputError, naming the first difference, if a file is of another run."""
-    if (difference := _difference("", facts, expected)) is not None:
-        name, theirs, ours = difference
+    if facts != expected:
+        name, theirs, ours = first_difference("", facts, expected)
         raise InputError(
             f"{path} holds a run with {name}={shown(theirs)}, and this run has "
             f"{name}={shown(ours)}. Use another --output, or the settings of that run.",
             "output",
         )
-
-
-def _difference(name: str, theirs: object, ours: object) -> tuple[str, object, object] | None:
-    """Return the name, by its path, and both values of the first difference."""
-    if theirs == ours:
-        return None
-    if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
-        key = next(key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key))
-        return _difference(f"{name}.{key}" if name else key, theirs.get(key), ours.get(key))
-    return name, theirs, ours
 
 
 def settings_path(output: Path) -> Path:
