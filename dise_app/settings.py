@@ -2,14 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, JsonSchemaWarningKind
 from pydantic_core import PydanticOmit, to_json
 
-from dise_core.errors import PluginError, error_line
-from dise_core.plugins.entry import Entry
+from dise_core.errors import error_line
 from dise_core.records import Record
 
 TYPES = ("integer", "number", "boolean", "string")
@@ -17,14 +15,6 @@ TYPES = ("integer", "number", "boolean", "string")
 
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "maxLength", "enum")
 """What is told of a setting's range, in the words of JSON Schema."""
-
-
-def loaded_or_problem(entry: Entry[Any]) -> tuple[Any, str | None]:
-    """Return what a plugin registered, or why it cannot be had."""
-    try:
-        return entry.load(), None
-    except PluginError as error:
-        return None, str(error)
 
 
 def settings_or_problem(cls: object) -> tuple[list[Record], str | None]:

@@ -34,32 +34,30 @@ def plugins(
     named on standard error (with --json under "problems" too), and the exit code is 1.
     """
     from dise_app.cli import listings
-    from dise_app.settings import loaded_or_problem, settings_or_problem
+    from dise_app.settings import settings_or_problem
     from dise_core.plugins.discovery import installed_plugins
 
     catalog, rows = installed_plugins(), Rows()
     problems = list(catalog.problems)
     for listed in KINDS if kind is None else [_kind_of(kind)]:
         for name, entry in getattr(catalog, listed.plural).items():
-            holds, listing = listed.holds_classes, (entry.value, None)
-            value, failure = loaded_or_problem(entry) if holds else listing
-            if failure is not None:
-                problems.append(PluginError(failure, entry.plugin))
+            try:
+                value = entry.load() if listed.holds_classes else entry.value
+            except PluginError as error:
+                problems.append(error)
                 continue
-            about = _about(value)
+            home, about = entry.distribution, _about(value)
             row = {"kind": listed.title, "name": name, "plugin": entry.plugin}
-            home = entry.distribution
             row |= {"distribution": home, "version": home and version(home)}
             row["suits"] = _suits(value)
             if kind is None:
                 rows.append({**row, "about": sentence(about)})
                 continue
+            paragraph = " ".join(about.partition("\n\n")[0].split())
             settings, problem = settings_or_problem(value)
-            more = {"about": _paragraph(about), "settings": settings, "problem": problem}
-            rows.append(row | more)
-    show = listings.show_plugins if kind is None else listings.show_settings
-    facts = {"interface_version": INTERFACE_VERSION}
-    _finish("plugins", rows, problems, None if as_json else show, **facts)
+            rows.append({**row, "about": paragraph, "settings": settings, "problem": problem})
+    show = None if as_json else listings.show_plugins if kind is None else listings.show_settings
+    _finish("plugins", rows, problems, show, interface_version=INTERFACE_VERSION)
 
 
 @options.verb()
@@ -79,7 +77,6 @@ def models(
     from dise_adapters.checkpoint.hub import gguf_path, is_gguf
     from dise_app.cli.listings import show_models
     from dise_app.cli.suited import suited_scorers
-    from dise_app.settings import loaded_or_problem
     from dise_core.plugins.claims import claim
     from dise_core.plugins.discovery import installed_plugins
 
@@ -87,9 +84,10 @@ def models(
     problems = list(catalog.problems)
     claimant = None if model is None else catalog.adapter(model).load()
     for name, entry in catalog.mask_predictors.items():
-        adapter, failure = loaded_or_problem(entry)
-        if failure is not None:
-            problems.append(PluginError(failure, entry.plugin))
+        try:
+            adapter = entry.load()
+        except PluginError as error:
+            problems.append(error)
             continue
         if claimant not in (None, adapter):
             continue
@@ -128,10 +126,6 @@ def _about(value: object) -> str:
 def _suits(value: object) -> str:
     """Return what a strategy is recommended for, if it says so."""
     return value.suits if isinstance(value, type) and issubclass(value, Strategy) else ""
-
-
-def _paragraph(about: str) -> str:
-    return " ".join(about.partition("\n\n")[0].split())
 
 
 def _finish(

@@ -8,8 +8,16 @@ from fastapi import FastAPI
 from dise_app.server.limits import Limits
 from dise_app.server.schemas.requests import MAX_ANSWERS, Completion
 from dise_app.server.service import Service
-from dise_app.settings import loaded_or_problem, settings_of, settings_or_problem
-from dise_core import AsyncLLM, Catalog, InputError, SamplingParams, Scorer, ScoringParams
+from dise_app.settings import settings_of, settings_or_problem
+from dise_core import (
+    AsyncLLM,
+    Catalog,
+    InputError,
+    PluginError,
+    SamplingParams,
+    Scorer,
+    ScoringParams,
+)
 from dise_core.front.planner import Planner
 from dise_core.plugins.entry import Entry
 from dise_core.plugins.kinds import Kind, kinds_named_by
@@ -39,17 +47,22 @@ def add_strategies(app: FastAPI, service: Service) -> None:
 def _strategy(
     kind: Kind[Strategy], name: str, entry: Entry[type[Strategy]], planner: Planner
 ) -> Record:
-    cls, failure = loaded_or_problem(entry)
-    settings, problem = settings_or_problem(cls)
+    cls, about, problem, settings = None, "", None, list[Record]()
+    try:
+        cls = entry.load()
+        about = inspect.getdoc(cls) or ""
+        settings, problem = settings_or_problem(cls)
+    except PluginError as error:
+        problem = str(error)
     record: Record = {
         "kind": kind.title,
         "option": kind.option,
         "name": name,
         "plugin": entry.plugin,
         "is_built_in": entry.is_built_in,
-        "about": (inspect.getdoc(cls) or "") if failure is None else "",
+        "about": about,
         "settings": settings,
-        "problem": failure or problem,
+        "problem": problem,
     }
     if isinstance(cls, type) and issubclass(cls, Scorer):
         record["default_selector"] = cls.default_selector
