@@ -22,13 +22,9 @@ def main() -> None:
         run()
 
 
+@interrupts.handled()
 def run() -> None:
     """Run the command. Exit codes: 0 done, 1 failure, 2 bad input, 130 Ctrl-C."""
-    with interrupts.handled():
-        _main()
-
-
-def _main() -> None:
     from dise_app.terminal.memory import keep_freed_memory, kept
 
     with kept():
@@ -38,7 +34,14 @@ def _main() -> None:
     choose_threads()
     keep_freed_memory()
     try:
-        _run()
+        with kept():
+            from dise_app.cli.verbs import app
+
+        try:
+            app(prog_name="dise")
+        except SystemExit:  # all is written, or an OSError says that it cannot be
+            sys.stdout.flush()
+            raise
     except BrokenPipeError:
         _give_up_output()
         sys.stderr.close()
@@ -69,20 +72,6 @@ def _problem(error: Exception) -> DiseError:
     verb = " ".join(["dise", *(word for word in sys.argv[1:2] if not word.startswith("-"))])
     extra = missing(error, verb) if isinstance(error, ImportError) else None
     return extra or DiseError(f"{type(error).__name__}: {error} (--debug shows where)")
-
-
-def _run() -> None:
-    """Run the verb. Raises SystemExit once all is written, OSError if it cannot be."""
-    from dise_app.terminal.memory import kept
-
-    with kept():
-        from dise_app.cli.verbs import app
-
-    try:
-        app(prog_name="dise")
-    except SystemExit:
-        sys.stdout.flush()
-        raise
 
 
 def _give_up_output() -> None:
