@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from dise_app.cli.options import Parts, runner_of
+from dise_app.cli.suited import advise
 from dise_app.files.runner import Answered, AnswerPlan, P, Work
 from dise_app.terminal import interrupts
 from dise_app.terminal.memory import kept
@@ -105,30 +106,24 @@ def answer(
     """Answer --input's lines to --output, or print the answers to the requests."""
     from dise_app.terminal import live, render
 
-    if parts.shared["explain"]:
-        plan_of = _explaining(plan_of)
+    explains, as_json = parts.shared["explain"], parts.shared["as_json"]
+
+    def explained(planner: Planner, request: JsonFields, params: P) -> AnswerPlan:
+        return plan_of(replace(planner, explains=explains), request, params)
+
     if parts.files["input"] is not None:
-        return answer_file(parts, params, plan_of)
+        return answer_file(parts, params, explained)
     refuse_judge(parts, params)
-    llm, as_json = opened(parts.models, parts.engine), parts.shared["as_json"]
-    _advise(llm, params)
+    llm = opened(parts.models, parts.engine)
+    advise(llm, params)
 
     def plan(request: JsonFields) -> AnswerPlan:
-        return plan_of(llm.planner, request, params)
+        return explained(llm.planner, request, params)
 
     load_for(llm, map(plan, requests))
     if isinstance(params, SamplingParams) and is_shown_live(requests, as_json):
         return live.show(llm, plan(requests[0]), _is_random(llm, params))
     render.show(llm, requests, plan, as_json, _is_random(llm, params))
-
-
-def _explaining(
-    plan_of: Callable[[Planner, JsonFields, P], AnswerPlan],
-) -> Callable[[Planner, JsonFields, P], AnswerPlan]:
-    def explaining(planner: Planner, request: JsonFields, params: P) -> AnswerPlan:
-        return plan_of(replace(planner, explains=True), request, params)
-
-    return explaining
 
 
 def answer_file(
@@ -149,7 +144,7 @@ def answer_file(
     if (runner := runner_of(files)) is not None:
         return runner.run(Work(parts.command, files, params, model, plan_of, settings))
     llm = model()
-    _advise(llm, params)
+    advise(llm, params)
     llm.catalog.check(params)
     jsonl.run_file(
         llm,
@@ -158,13 +153,6 @@ def answer_file(
         settings(llm),
         partial(load_for, llm),
     )
-
-
-def _advise(llm: LLM, params: Params) -> None:
-    from dise_app.cli.suited import advice
-
-    if isinstance(params, ScoringParams) and (line := advice(llm, params)):
-        print(f"dise: {line}", file=sys.stderr)
 
 
 def _is_random(llm: LLM, params: Params) -> bool:

@@ -1,6 +1,9 @@
 """Which scorer suits a model, by what it was trained on."""
 
+import sys
+
 from dise_core import LLM, SamplingParams, ScoringParams
+from dise_core.params.base import Params
 
 
 def suited_scorers(trained_on: str) -> dict[str, str]:
@@ -15,17 +18,20 @@ def suited_scorers(trained_on: str) -> dict[str, str]:
     return dict.fromkeys(("generated", "given"), "dise")
 
 
-def advice(llm: LLM, params: ScoringParams) -> str | None:
-    """Return a line that names a better scorer, for a model trained on masks alone where
-    nobody chose one.
+def advise(llm: LLM, params: Params) -> None:
+    """Print the name of a better scorer, for a model trained on masks alone where nobody
+    chose one.
     """
     predictor = llm.predictor
-    is_chosen = "scorer" in params.model_fields_set or llm.planner.calibration is not None
-    if is_chosen or not predictor.trained_on.startswith("masks alone"):
-        return None
+    if not isinstance(params, ScoringParams) or "scorer" in params.model_fields_set:
+        return
+    if llm.planner.calibration is not None or not predictor.trained_on.startswith("masks alone"):
+        return
     texts = "generated" if isinstance(params, SamplingParams) else "given"
     scorer = suited_scorers(predictor.trained_on)[texts]
-    return (
-        f"{predictor.info.name} was trained on masks alone, so --scorer {scorer} tells more of "
-        f"{texts} texts than {params.scorer}, the default; --scorer {params.scorer} ends this line"
+    print(
+        f"dise: {predictor.info.name} was trained on masks alone, so --scorer {scorer} tells more "
+        f"of {texts} texts than {params.scorer}, the default; --scorer {params.scorer} ends this "
+        "line",
+        file=sys.stderr,
     )
