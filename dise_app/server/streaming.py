@@ -23,30 +23,6 @@ T = TypeVar("T")
 Talk = TypeVar("Talk", ChatRequest, ResponseRequest)
 
 
-class SettledText:
-    """The settled text of one answer, of which some has been sent.
-
-    Text that may turn out to be the start of a stop text is held back.
-    """
-
-    def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = stops
-        self._num_sent = 0
-
-    def new(self, text: str) -> str:
-        """Return the settled text that can be sent now and has not been."""
-        text = text.rstrip(BROKEN)
-        starts = (stop[:length] for stop in self._stops for length in range(1, len(stop)))
-        num_held = max((len(start) for start in starts if text.endswith(start)), default=0)
-        ends = [text.find(stop) for stop in self._stops if stop in text]
-        new = text[self._num_sent : min([*ends, len(text) - num_held])]
-        self._num_sent += len(new)
-        return new
-
-    def unsent(self, text: str) -> str:
-        return text[self._num_sent :]
-
-
 class Reply(ABC):
     """What a client is sent in the format of its API."""
 
@@ -54,7 +30,7 @@ class Reply(ABC):
     """The last line of a stream, after an error too."""
 
     def __init__(self, body: WritingRequest, params: SamplingParams) -> None:
-        self.settled = SettledText(params.stop)
+        self._stops, self._num_sent = params.stop, 0
         self.streams_text = params.num_samples == 1 and not body.shown_tools
         self.shows_canvas = body.dise.stream == "canvas"
         self.has_logprobs = body.shown_logprobs is not None
@@ -79,6 +55,10 @@ class Reply(ABC):
     def failed(self, error: ErrorObject) -> JsonObject:
         """Return the event that a stream ends with after an error."""
 
+    def unsent(self, text: str) -> str:
+        """Return what has not been sent of the text of a single answer."""
+        return text[self._num_sent :]
+
     def line(self, event: JsonObject) -> str:
         return f"data: {json.dumps(event, ensure_ascii=False, allow_nan=False)}\n\n"
 
@@ -89,10 +69,22 @@ class Reply(ABC):
         """
         if isinstance(step, RequestOutput):
             return self.ended(step)
-        text = self.settled.new(step.settled) if self.streams_text else ""
+        text = self._settled(step.settled) if self.streams_text else ""
         if self.shows_canvas:
             return [self.added(text, dise={"canvas": answers.canvas(step)})]
         return [self.added(text)] if text else []
+
+    def _settled(self, text: str) -> str:
+        """Return the settled text that is sent now: what may turn out to be the start of
+        a stop text is held back.
+        """
+        text = text.rstrip(BROKEN)
+        starts = (stop[:length] for stop in self._stops for length in range(1, len(stop)))
+        num_held = max((len(start) for start in starts if text.endswith(start)), default=0)
+        ends = [text.find(stop) for stop in self._stops if stop in text]
+        new = text[self._num_sent : min([*ends, len(text) - num_held])]
+        self._num_sent += len(new)
+        return new
 
 
 async def stream(

@@ -78,7 +78,7 @@ class CompletionReply(Reply):
         ids = self._prompt_ids(answer, of_chat=True)
         text: JsonObject = {"delta": {}} if self._is_chat else {"text": ""}
         for index, output in enumerate(answer.outputs):
-            if unsent := self.settled.unsent(output.text):
+            if unsent := self.unsent(output.text):
                 events.append(self._chunk([self._delta(index, self._said(unsent, index=0))]))
             choice = self._choice(index, text, output, answer)
             events.append(self._chunk([choice], dise=spent, **ids))

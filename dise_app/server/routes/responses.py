@@ -69,7 +69,7 @@ class ResponseReply(Reply):
 
     def ended(self, answer: RequestOutput) -> list[JsonObject]:
         text, status = answer.outputs[0].text, _status(answer)
-        unsent, part = self.settled.unsent(text), self._part(text, answer)
+        unsent, part = self.unsent(text), self._part(text, answer)
         fields = {"text": text, "logprobs": part["logprobs"]}
         message = self._message(status, answer)
         return [
