@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -32,9 +33,7 @@ class Open(BaseModel):
     k: int = Field(default=1, ge=1, le=8)
 
 
-class Unbounded(Body):
-    texts: list[str]
-    prompt: str = ""
+class Unbounded(Texts):
     k: int = 1
 
 
@@ -42,98 +41,74 @@ class Loose(Texts, extra="allow"):
     pass
 
 
-async def surest(service: Service, body: Any) -> dict[str, object]:
+async def scores(service: Service, body: Any) -> dict[str, object]:
     texts = body.texts[: service.options(Options).most]
     answers = await service.llm.score([body.prompt] * len(texts), texts)
     return {"scores": [answer.outputs[0].score.value for answer in answers]}
 
 
+def route(
+    answer: Callable[[Service, Any], Awaitable[object]], body_class: type = Texts, path: str = PATH
+) -> RouteAdder:
+    """Return what adds a route that answers a body of this class."""
+
+    def add(router: APIRouter, service: Service) -> None:
+        async def asked(body: Any) -> object:
+            return await answer(service, body)
+
+        asked.__annotations__ = {"body": body_class}
+        router.post(path)(asked)
+
+    return add
+
+
 def right(router: APIRouter, service: Service) -> None:
-    @router.post(PATH)
-    async def longest(body: Texts) -> dict[str, object]:
-        return await surest(service, body)
+    route(scores)(router, service)
 
     @router.get(PATH)
-    async def about() -> dict[str, object]:
+    async def told() -> dict[str, object]:
         return {"model": service.model}
 
 
 def early(router: APIRouter, service: Service) -> None:
-    llm = service.llm
+    name = service.llm.predictor.info.name
 
     @router.get(PATH)
-    async def about() -> str:
-        return llm.predictor.info.name
-
-
-def doubled(router: APIRouter, service: Service) -> None:
-    @router.post("/v1/score")
-    async def score(body: Texts) -> dict[str, object]:
-        return await surest(service, body)
+    async def told() -> str:
+        return name
 
 
 def asking(router: APIRouter, service: Service) -> None:
     @router.get(PATH)
-    async def about() -> dict[str, object]:
-        [answer] = await service.llm.score("a", "b")
-        return {"score": answer.outputs[0].score.value}
+    async def told() -> dict[str, object]:
+        return await scores(service, Texts(texts=["b"], prompt="a"))
 
 
-def open_body(router: APIRouter, service: Service) -> None:
-    @router.post(PATH)
-    async def longest(body: Open) -> dict[str, object]:
-        return await surest(service, body)
+async def refusing(_: Service, body: Any) -> object:
+    raise InputError("No text is long enough.")
 
 
-def loose(router: APIRouter, service: Service) -> None:
-    @router.post(PATH)
-    async def longest(body: Loose) -> dict[str, object]:
-        return await surest(service, body)
+async def by_hand(_: Service, request: Any) -> int:
+    return len(await request.json())
 
 
-def refusing(router: APIRouter, service: Service) -> None:
-    @router.post(PATH)
-    async def longest(body: Texts) -> dict[str, object]:
-        raise InputError("No text is long enough.")
+async def unread(_: Service, body: Any) -> int:
+    return len(body.prompt)
 
 
-def unbounded(router: APIRouter, service: Service) -> None:
-    @router.post(PATH)
-    async def longest(body: Unbounded) -> dict[str, object]:
-        return await surest(service, body)
+async def failing(_: Service, body: Any) -> str:
+    if len(body.prompt) > 40:
+        raise InputError("The prompt is too long.")
+    return str(max(body.texts))
 
 
-def by_hand(router: APIRouter, service: Service) -> None:
-    @router.post(PATH)
-    async def longest(request: Request) -> int:
-        return len(await request.json())
+async def plain(_: Service, body: Any) -> object:
+    return PlainTextResponse("a")
 
 
-def unread(router: APIRouter, service: Service) -> None:
-    @router.post(PATH)
-    async def longest(body: Texts) -> int:
-        return len(body.prompt)
-
-
-def failing(router: APIRouter, service: Service) -> None:
-    @router.post(PATH)
-    async def longest(body: Texts) -> str:
-        if len(body.prompt) > 40:
-            raise InputError("The prompt is too long.")
-        return max(body.texts)
-
-
-def plain(router: APIRouter, service: Service) -> None:
-    @router.post(PATH)
-    async def longest(body: Texts) -> PlainTextResponse:
-        return PlainTextResponse("a")
-
-
-def speechless(router: APIRouter, service: Service) -> None:
-    @router.post(PATH)
-    async def longest(body: Texts) -> JSONResponse:
-        is_long = len(body.prompt) > 40
-        return JSONResponse({"detail": "no"} if is_long else {}, 400 if is_long else 200)
+async def speechless(_: Service, body: Any) -> object:
+    is_long = len(body.prompt) > 40
+    return JSONResponse({"detail": "no"} if is_long else {}, 400 if is_long else 200)
 
 
 def test_routes_that_keep_their_promises_conform() -> None:
@@ -145,17 +120,17 @@ def test_routes_that_keep_their_promises_conform() -> None:
     ("add", "promise"),
     [
         (early, "routes must be added before the model is loaded"),
-        (doubled, "at new paths: .*POST /v1/score is a route already"),
+        (route(scores, path="/v1/score"), "at new paths: .*POST /v1/score is a route already"),
         (asking, f"GET {PATH} must ask nothing of the model"),
-        (open_body, f"POST {PATH} must take a Body of dise_app"),
-        (loose, f"POST {PATH} must refuse an unknown field"),
-        (refusing, f"POST {PATH} must answer the right body"),
-        (unbounded, f"POST {PATH} must bound the number 'k'"),
-        (by_hand, "must not fail with status 500"),
-        (unread, "must refuse a million characters in 'prompt'"),
-        (failing, r"'texts': \[\].* must not fail with status 500"),
-        (plain, "must be answered with JSON"),
-        (speechless, "must be refused with error.message"),
+        (route(scores, Open), f"POST {PATH} must take a Body of dise_app"),
+        (route(scores, Loose), f"POST {PATH} must refuse an unknown field"),
+        (route(refusing), f"POST {PATH} must answer the right body"),
+        (route(scores, Unbounded), f"POST {PATH} must bound the number 'k'"),
+        (route(by_hand, Request), "must not fail with status 500"),
+        (route(unread), "must refuse a million characters in 'prompt'"),
+        (route(failing), r"'texts': \[\].* must not fail with status 500"),
+        (route(plain), "must be answered with JSON"),
+        (route(speechless), "must be refused with error.message"),
     ],
 )
 def test_wrong_routes_are_told_the_broken_promise(add: RouteAdder, promise: str) -> None:
