@@ -5,6 +5,7 @@ this one.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import threading
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -55,6 +56,12 @@ class ServeProcess:
         _, _, self.url = line.strip().rpartition(" at ")
         assert self.url.startswith("http://"), f"no address in {line!r}; the log says {self.log}"
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         """Send the signal if it still runs, and return the exit code."""
         if self.process.poll() is None:
@@ -66,6 +73,27 @@ class ServeProcess:
         return int(code)
 
 
+class ServerThread:
+    """A server on a free port of loopback, in a thread of this process."""
+
+    def __init__(self, service: Service, **options: Any) -> None:
+        """options: those of create_app."""
+        self.server = GracefulServer(create_app(service, **options), service, "127.0.0.1", 0)
+        self.listening = self.server.listen()
+        self.url = "http://{}:{}".format(*self.listening.getsockname())
+        run = self.server.serve([self.listening])
+        self.thread = threading.Thread(target=lambda: asyncio.run(run), daemon=True)
+        self.thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.should_exit = True
+        self.thread.join(30)
+        self.listening.close()
+
+
 @contextmanager
 def serving(
     llm: AsyncLLM,
@@ -75,16 +103,12 @@ def serving(
     options: Fields | None = None,
 ) -> Iterator[str]:
     """Serve a model from a thread of this process; yield its address."""
-    service = Service(limits or Limits(grace=5), options=options)
-    service.begin(llm)
-    app = create_app(service, api_key=api_key, hosts=hosts)
-    server = GracefulServer(app, service, "127.0.0.1", 0)
-    listening = server.listen()
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(30)
-        listening.close()
+    service = Service(limits or Limits(grace=5), llm, options)
+    with ServerThread(service, api_key=api_key, hosts=hosts) as running:
+        yield running.url
+
+
+def events_of(stream: str) -> list[Any]:
+    """Return the records of server-sent events."""
+    lines = (line.partition("data: ")[2] for line in stream.splitlines())
+    return [json.loads(line) for line in lines if line.startswith("{")]

@@ -32,9 +32,8 @@ SAMPLING = SamplingParams(
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ServeProcess]:
-    process = ServeProcess()
-    yield process
-    process.stop()
+    with ServeProcess() as process:
+        yield process
 
 
 @pytest.fixture(scope="module")
@@ -225,15 +224,13 @@ def test_a_body_that_does_not_say_that_it_is_json_is_refused(
 
 
 def test_a_server_takes_no_more_connections_than_it_may_open_files() -> None:
-    process = ServeProcess(files=100)
-    try:
+    with ServeProcess(files=100) as process:
         addresses = [process.url.removeprefix("http://").split(":")] * 60
         held = [socket.create_connection((host, int(port)), 10) for host, port in addresses]
         assert b"too many connections" in held[-1].recv(1000)
         for connection in held:
             connection.close()
-    finally:
-        assert process.stop() == 0
+    assert process.process.returncode == 0
     assert [line for line in process.log if not line.startswith("{")] == [
         "dise: max_connections is 50, not 1024: this process may open only 100 files (ulimit -n)\n"
     ]

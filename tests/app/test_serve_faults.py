@@ -27,7 +27,7 @@ from dise_core import (
     TokenSequence,
 )
 from dise_core.testing import ToyPredictor
-from tests.app.serving import ServeProcess, serving
+from tests.app.serving import ServeProcess, events_of, serving
 from tests.guests import with_guests
 
 BODY = {"prompt": [1, 2], "response": [3, 4, 5]}
@@ -109,12 +109,10 @@ def test_a_fault_fails_its_own_request_alone(
 def test_a_stream_that_fails_midway_says_so_and_ends(server: tuple[str, AsyncLLM]) -> None:
     url, _ = server
     body = {"prompt": [1, 2], "max_tokens": 4, "stream": True, "dise": {"scorer": "raising"}}
-    events = httpx.post(f"{url}/v1/completions", json=body, timeout=20).text.strip().split("\n\n")
-    assert (
-        json.loads(events[-2].removeprefix("data: "))["error"]["message"]
-        == "scorer 'raising' of plugin 'guest': ZeroDivisionError: as planned"
-    )
-    assert events[-1] == "data: [DONE]"
+    stream = httpx.post(f"{url}/v1/completions", json=body, timeout=20).text
+    message = events_of(stream)[-1]["error"]["message"]
+    assert message == "scorer 'raising' of plugin 'guest': ZeroDivisionError: as planned"
+    assert stream.endswith("data: [DONE]\n\n")
 
 
 def sent(url: str, stream: bool) -> socket.socket:

@@ -17,14 +17,13 @@ from typing import Any
 import httpx
 import pytest
 
-from dise_app.server.app import create_app
 from dise_app.server.limits import Defaults, Limits, api_keys
-from dise_app.server.run import GracefulServer, Loading
+from dise_app.server.run import Loading
 from dise_app.server.service import Service
 from dise_core import AsyncLLM, InputError
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END
-from tests.app.serving import ServeProcess, serving
+from tests.app.serving import ServeProcess, ServerThread, events_of, serving
 from tests.ascii_model import AsciiPredictor
 
 SCORE = {"prompt": "a", "response": "bb"}
@@ -209,7 +208,7 @@ def test_a_streamed_response_ends_before_the_servers_default_stop_text() -> None
     with serving(AsyncLLM("countdown"), limits) as url:
         body = {"input": "83,18,75 -> 10", "stream": True}
         sent = httpx.post(f"{url}/v1/responses", json=body, timeout=60).text
-    events = [json.loads(line[6:]) for line in sent.splitlines() if line.startswith("data: ")]
+    events = events_of(sent)
     [whole] = [event["text"] for event in events if event["type"] == "response.output_text.done"]
     assert whole
     assert "=" not in whole
@@ -225,7 +224,7 @@ def test_a_model_in_blocks_streams_each_finished_block_with_its_score() -> None:
     }
     with serving(AsyncLLM("countdown-blocks")) as url:
         sent = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60).text
-    events = [json.loads(line[6:]) for line in sent.splitlines() if line.startswith("data: {")]
+    events = events_of(sent)
     scored = {
         token["position"]: token["logprob"]
         for event in events
@@ -243,21 +242,14 @@ def test_a_model_in_blocks_streams_each_finished_block_with_its_score() -> None:
             assert token["logprob"] == pytest.approx(scored[position], abs=1e-4)
 
 
-class Slow:
+class Slow(ServerThread):
     """A server whose model is loaded once `go` is set; it fails with `error` if there is one."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.go, self.announced = threading.Event(), threading.Event()
-        self.error = error
-        service = Service(Limits(grace=1))
-        app = create_app(service, api_key="key")
-        self.server = GracefulServer(app, service, "127.0.0.1", 0)
-        self.listening = self.server.listen()
-        self.url = "http://{}:{}".format(*self.listening.getsockname())
-        self.service, self.loading = service, Loading(self._load, self.server)
-        run = self.server.serve([self.listening])
-        self.thread = threading.Thread(target=lambda: asyncio.run(run), daemon=True)
-        self.thread.start()
+        self.error, self.service = error, Service(Limits(grace=1))
+        super().__init__(self.service, api_key="key")
+        self.loading = Loading(self._load, self.server)
 
     def _load(self) -> None:
         assert self.go.wait(30)
@@ -266,18 +258,12 @@ class Slow:
         self.service.begin(AsyncLLM(ToyPredictor()))
         self.announced.set()
 
-    def end(self) -> None:
-        self.server.should_exit = True
-        self.thread.join(30)
-        self.listening.close()
-
 
 HEADERS = {"Authorization": "Bearer key"}
 
 
 def test_a_server_listens_while_its_model_is_loaded() -> None:
-    slow = Slow()
-    try:
+    with Slow() as slow:
         health = httpx.get(f"{slow.url}/health")
         assert (health.status_code, health.json()) == (503, {"status": "loading"})
         assert health.headers["retry-after"] == "1"
@@ -293,21 +279,18 @@ def test_a_server_listens_while_its_model_is_loaded() -> None:
         assert httpx.get(f"{slow.url}/health").json()["status"] == "ok"
         late = httpx.post(f"{slow.url}/v1/score", json=SCORE, headers=HEADERS)
         assert late.status_code == 200
-    finally:
-        slow.end()
     slow.loading.end()
     assert slow.server.exit_code == 0
 
 
 def test_a_server_ends_where_its_model_cannot_be_loaded() -> None:
-    slow = Slow(InputError("no such model"))
-    assert httpx.get(f"{slow.url}/health").status_code == 503
-    slow.go.set()
-    slow.thread.join(30)
-    assert not slow.thread.is_alive()
-    with pytest.raises(InputError, match="no such model"):
-        slow.loading.end()
-    slow.listening.close()
+    with Slow(InputError("no such model")) as slow:
+        assert httpx.get(f"{slow.url}/health").status_code == 503
+        slow.go.set()
+        slow.thread.join(30)
+        assert not slow.thread.is_alive()
+        with pytest.raises(InputError, match="no such model"):
+            slow.loading.end()
 
 
 def test_a_port_that_is_taken_is_told_in_one_line() -> None:
@@ -324,12 +307,11 @@ def test_a_port_that_is_taken_is_told_in_one_line() -> None:
 
 def test_the_options_of_the_command(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("key\n")
-    process = ServeProcess(
+    with ServeProcess(
         *("--served-model-name", "one", "--served-model-name", "two"),
         *("--default", "max_tokens=4", "--default", "block_length=4"),
         *("--api-key-file", str(tmp_path / "keys"), "--allowed-origins", "https://app.example"),
-    )
-    try:
+    ) as process:
         origin = {"Origin": "https://app.example", **HEADERS}
         listed = httpx.get(f"{process.url}/v1/models", headers=origin)
         assert [each["id"] for each in listed.json()["data"]] == ["one", "two"]
@@ -337,6 +319,5 @@ def test_the_options_of_the_command(tmp_path: Path) -> None:
         body = {"prompt": "1,2 -> 3"}
         answer = httpx.post(f"{process.url}/v1/completions", json=body, headers=HEADERS).json()
         assert len(answer["choices"][0]["dise"]["tokens"]) == 4
-    finally:
-        assert process.stop() == 0
+    assert process.process.returncode == 0
     assert all(json.loads(line)["status"] == 200 for line in process.log)

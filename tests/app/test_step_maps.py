@@ -1,13 +1,11 @@
 """Step maps of answers over HTTP, against the library's own record."""
 
-import json
-
 import httpx
 import pytest
 
 from dise_core import LLM, AsyncLLM, SamplingParams
 from dise_core.testing import ToyPredictor
-from tests.app.serving import serving
+from tests.app.serving import events_of, serving
 
 BODY = {"prompt": [1, 2, 3], "max_tokens": 9, "n": 2, "temperature": 0.8, "seed": 4}
 
@@ -32,8 +30,8 @@ def test_each_token_has_its_step_and_log_probability_if_asked(suffix: list[int])
         assert info["step_maps"] == (output.writing.steps[3:12] + 1).tolist()
         assert info["written"] == pytest.approx(output.writing.logprobs[3:12].tolist())
         assert len(set(info["step_maps"])) > 1
-    events = [json.loads(line[6:]) for line in stream.split("\n\n") if line.startswith("data: {")]
-    told = [c["meta_info"] for event in events for c in event["choices"] if "meta_info" in c]
+    choices_sent = [choice for event in events_of(stream) for choice in event["choices"]]
+    told = [choice["meta_info"] for choice in choices_sent if "meta_info" in choice]
     assert told == [choice["meta_info"] for choice in choices]
     assert echoed.status_code == 400
     assert "no step map" in echoed.text

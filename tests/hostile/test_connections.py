@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -22,7 +21,6 @@ from dise_app.server.app import create_app
 from dise_app.server.guards.hosts import Hosts
 from dise_app.server.limits import Limits
 from dise_app.server.routes.tokens import DetokenizeRequest, TokenizeRequest
-from dise_app.server.run import GracefulServer
 from dise_app.server.schemas.neutral import HINTS, NEUTRAL
 from dise_app.server.schemas.requests import ChatRequest, CompletionRequest, Extensions, RankRequest
 from dise_app.server.schemas.responses import ResponseRequest
@@ -30,7 +28,7 @@ from dise_app.server.service import Service
 from dise_core import AsyncLLM
 from dise_core.testing import ToyPredictor
 from dise_decide.routes import DecisionRequest, SystemOneRequest
-from tests.app.serving import ServeProcess, serving
+from tests.app.serving import ServeProcess, ServerThread, serving
 from tests.hostile.bounds import bounded, cases
 
 LIMITS = Limits(
@@ -418,21 +416,15 @@ def test_two_interrupts_end_the_process_at_once_and_without_a_traceback() -> Non
 
 
 def test_held_connections_do_not_keep_a_drained_server_from_ending_with_0() -> None:
-    service = Service(Limits(grace=20))
-    service.begin(AsyncLLM(ToyPredictor()))
-    server = GracefulServer(create_app(service, api_key=KEY), service, "127.0.0.1", 0)
-    listening = server.listen()
-    url = "http://{}:{}".format(*listening.getsockname())
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])), daemon=True)
-    thread.start()
+    running = ServerThread(Service(Limits(grace=20), AsyncLLM(ToyPredictor())), api_key=KEY)
     beginnings = [b"", b"POST /v1/sc", scoring("Content-Length: 900") + BODY, GOOD]
-    held = [connect(url) for _ in beginnings]
+    held = [connect(running.url) for _ in beginnings]
     for connection, beginning in zip(held, beginnings, strict=True):
         connection.sendall(beginning)
     assert held[-1].recv(12) == b"HTTP/1.1 200"
-    server.handle_exit(signal.SIGTERM, None)
-    thread.join(5)
-    assert not thread.is_alive()
-    assert server.exit_code == 0
+    running.server.handle_exit(signal.SIGTERM, None)
+    running.thread.join(5)
+    assert not running.thread.is_alive()
+    assert running.server.exit_code == 0
     for connection in held:
         connection.close()
