@@ -82,19 +82,3 @@ def test_a_file_of_gaps_is_filled(dise: Dise, tmp_path: Path) -> None:
     )  # fmt: skip
     assert run.code == 1
     assert 'line 2: needs either "suffix"' in run.err
-
-
-@pytest.mark.parametrize(
-    ("asked", "why"),
-    [
-        (["1+2"], "the text has no gap: mark one by {}"),
-        (["1+{}"], "a gap needs a text behind it"),
-        (["1{}{}2"], "a gap needs a text behind it"),
-        (["1{}2", "--model", "countdown-blocks"], "'countdown-blocks' is block-causal"),
-        ([], "give either TEXT or --input FILE"),
-    ],
-)
-def test_a_text_that_cannot_be_filled_is_told_why(dise: Dise, asked: list[str], why: str) -> None:
-    run = dise("fill", *asked)
-    assert run.code == 2
-    assert why in run.err

@@ -107,7 +107,6 @@ def test_bad_lines_are_named_and_the_others_are_done(dise: Dise, tmp_path: Path)
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        ("generate", "give either prompts or --input FILE"),
         ("generate ''", "the prompt is empty"),
         ("generate 1 --max-tokens 0", "dise: max_tokens=0: Input should be greater than or equal"),
         ("generate 1 --steps 4 --tokens-per-step 2", "give either --steps or --tokens-per-step"),
@@ -120,16 +119,24 @@ def test_bad_lines_are_named_and_the_others_are_done(dise: Dise, tmp_path: Path)
         ("generate --input - --resume", "--resume needs --output FILE"),
         ("generate --input - --overwrite", "--overwrite needs --output FILE"),
         ("generate --input - --output x --resume --overwrite", "give either --resume or --overw"),
-        ("generate - -", "- is given twice: standard input can be read only once"),
-        ("score", "give either --response TEXT (with --prompt) or --input FILE"),
         ("score --response 1 --scorer-setting k", "a setting is written KEY=VALUE, not 'k'"),
-        ("score --response 1 --scorer-setting k=2", "scorer 'dise': there is no setting 'k'"),
+        (
+            "score --response 1 --scorer-setting k=2",
+            "scorer 'dise': there is no setting 'k'. Known: none",
+        ),
+        (
+            "generate 1 --reviser remask --reviser-setting treshold=1",
+            "no setting 'treshold'. Did you mean 'threshold'? Known: accept, max_tokens,",
+        ),
         ("score --response 1 --samples 2 --scorer-setting num_samples=3", "is given twice"),
         ("score --response 1 --scorer ar-perplexity", "needs an auto-regressive judge; name one"),
         ("score --response 1 --judge countdown", "judge 'countdown' is not auto-regressive"),
         ("score --response 1 --judge no/such.gguf", "there is no file 'no/such.gguf'"),
         ("serve --vllm-options max_model_len=64", "tensor_parallel_size and vllm_options need"),
-        ("rank", "give either candidates (with --prompt) or --input FILE"),
+        ("fill 1+2", "the text has no gap: mark one by {}"),
+        ("fill 1+{}", "a gap needs a text behind it"),
+        ("fill 1{}{}2", "a gap needs a text behind it"),
+        ("fill 1{}2 --model countdown-blocks", "'countdown-blocks' is block-causal"),
         (
             "generate 1 --length dise-flexible --length-setting patience=0",
             "patience=0: Input should",
