@@ -16,3 +16,11 @@ def written(path: Path, *rows: object) -> Path:
 
 def records_of(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def answers_of(path: Path) -> list[Any]:
+    """Return the answers in a file, without the time that each took."""
+    answers = records_of(path)
+    for answer in answers:
+        del answer["usage"]["seconds"]
+    return answers

@@ -1,10 +1,8 @@
-"""dise plugins, dise models, and how fast the command starts."""
+"""dise plugins and dise models."""
 
 import json
 import logging
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import ClassVar
 
@@ -161,30 +159,3 @@ def test_verbs_look_an_adapter_up_by_name(dise: Dise, tmp_path: Path, verb: str)
         in done.err
     )
     assert not logging.getLogger("dise.server").handlers  # they would outlive the test's stderr
-
-
-def test_neither_the_library_nor_the_help_imports_a_heavy_package() -> None:
-    script = (
-        "import sys, dise_core, dise_strategies.plugin, dise_adapters.plugin, dise_app.cli.main\n"
-        "print([name for name in ('torch', 'transformers', 'fastapi', 'matplotlib') if name in "
-        "sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout.strip() == "[]"
-
-
-def test_a_start_of_the_embedded_model_imports_no_heavy_package() -> None:
-    names = ("transformers", "pandas", "scipy", "sklearn", "matplotlib", "vllm", "fastapi")
-    script = (
-        "import atexit, sys; sys.argv[1:] = ['generate', '1,2,3 -> 6', '--max-tokens', '8']\n"
-        "from dise_app.cli import main as command\n"
-        f"its, command.run = command.run, lambda: atexit.register(lambda: print([name for name in "
-        f"{names} + ('dise_strategies.scorers.duel',) if name in sys.modules])) and its()\n"
-        "command.main()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
-    )
-    assert done.stdout.splitlines()[-1] == "[]"

@@ -5,7 +5,6 @@ SIGINT goes to a process of its own, once it has come as far as the test says.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -13,11 +12,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.commands import Run
+from tests.jsonlines import answers_of, written
 
 COMMAND = (sys.executable, "-c", "from dise_app.cli.main import main; main()")
 MODULE = (sys.executable, "-m", "dise")
@@ -60,16 +59,6 @@ def num_lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def answers(path: Path) -> list[dict[str, Any]]:
-    """The answers in a file of whole lines, without the seconds that they took."""
-    text = path.read_text()
-    assert text.endswith("\n")
-    found = [json.loads(line) for line in text.splitlines()]
-    for answer in found:
-        del answer["usage"]["seconds"]
-    return found
-
-
 @pytest.mark.parametrize(
     ("command", "module"),
     [*((COMMAND, name) for name in ("pydantic", "typer", "torch._C", "tokenizers")),
@@ -88,8 +77,7 @@ def test_the_command_ends_while_it_starts(command: Sequence[str], module: str) -
 @pytest.fixture(scope="module")
 def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("prompts") / "prompts.jsonl"
-    path.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in PROMPTS))
-    return path
+    return written(path, *({"prompt": prompt} for prompt in PROMPTS))
 
 
 def test_a_file_that_is_answered_stays_whole_and_goes_on(prompts: Path, tmp_path: Path) -> None:
@@ -100,9 +88,9 @@ def test_a_file_that_is_answered_stays_whole_and_goes_on(prompts: Path, tmp_path
     until(lambda: num_lines(part) > 0, process)
     assert interrupted(process) == Run(130, "", "")
     assert 0 < num_lines(part) < len(PROMPTS)
-    assert answers(part) == answers(whole)[: num_lines(part)]
+    assert answers_of(part) == answers_of(whole)[: num_lines(part)]
     assert run(*generate, part, "--resume").code == 0
-    assert answers(part) == answers(whole)
+    assert answers_of(part) == answers_of(whole)
 
 
 def test_an_experiment_keeps_what_it_has_and_goes_on(tmp_path: Path) -> None:

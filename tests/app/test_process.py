@@ -1,4 +1,6 @@
-"""The command as a process: silent on standard error, and an exit code that says how it ended."""
+"""The command as a process: what it imports, silence on standard error, and an exit code that says
+how it ended.
+"""
 
 from __future__ import annotations
 
@@ -103,3 +105,28 @@ def test_a_model_that_was_trained_on_masks_alone_is_told_its_scorer_once() -> No
     _, err = run(f"import sys; sys.argv[1:] = {[*map(str, asked)]!r}", COMMAND)
     assert err.count("was trained on masks alone, so --scorer written tells more") == 1
     assert err.count("\n") == 1
+
+
+def test_neither_the_library_nor_the_help_imports_a_heavy_package() -> None:
+    modules = "dise_core, dise_strategies.plugin, dise_adapters.plugin, dise_app.cli.main"
+    names = ("torch", "transformers", "fastapi", "matplotlib")
+    told = f"print([name for name in {names} if name in sys.modules])"
+    assert run(f"import sys, {modules}", told) == ("[]\n", "")
+
+
+def test_a_start_of_the_embedded_model_imports_no_heavy_package() -> None:
+    names = ("transformers", "pandas", "scipy", "sklearn", "matplotlib", "vllm", "fastapi",
+             "dise_strategies.scorers.duel")  # fmt: skip
+    told = f"lambda: print([name for name in {names} if name in sys.modules])"
+    later = f"""
+import atexit
+from dise_app.cli import main as command
+
+def run(run=command.run):
+    atexit.register({told})
+    run()
+
+command.run = run
+"""
+    out, _ = run(GENERATE, later, COMMAND)
+    assert out.splitlines()[-1] == "[]"

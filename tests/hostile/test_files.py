@@ -31,6 +31,7 @@ from dise_eval.experiments.run import run as run_experiment
 from dise_eval.experiments.scoring import Contenders
 from tests.commands import Dise, commands
 from tests.hostile.bounds import bounded
+from tests.jsonlines import answers_of, records_of
 
 FAST = ("--max-tokens", 4, "--block-length", 4)
 
@@ -59,13 +60,7 @@ def prompts(path: Path, count: int = 3) -> Path:
 
 
 def numbers(path: Path) -> list[int]:
-    return [json.loads(line)["line"] for line in path.read_text().splitlines()]
-
-
-def answers(path: Path) -> list[Record]:
-    """Return the answers without the time that each took."""
-    found = [json.loads(line) for line in path.read_text().splitlines()]
-    return [{**each, "usage": {**each["usage"], "seconds": 0}} for each in found]
+    return [record["line"] for record in records_of(path)]
 
 
 @contextlib.contextmanager
@@ -237,12 +232,12 @@ def test_a_line_without_its_end_is_kept_and_a_torn_one_is_written_again(
     dise: Dise, tmp_path: Path
 ) -> None:
     args, output = done(dise, tmp_path)
-    straight, whole = answers(output), output.read_bytes()
+    straight, whole = answers_of(output), output.read_bytes()
     ends = [index + 1 for index, byte in enumerate(whole) if byte == ord("\n")]
     for cut in (ends[0] - 1, ends[1] - 1, ends[0] + 1, ends[1] + 9, ends[2] - 2, 1, 9):
         write(output, whole[:cut])
         assert dise(*args, "--resume").code == 0
-        assert answers(output) == straight
+        assert answers_of(output) == straight
         kept = max([0, *(end for end in ends if end - 1 <= cut)])
         assert output.read_bytes()[:kept] == whole[:kept]
 
@@ -364,15 +359,15 @@ def test_a_line_of_two_gigabytes_is_named_and_never_in_memory(dise: Dise, tmp_pa
 
 def test_a_full_disk_leaves_whole_lines_to_go_on_from(dise: Dise, tmp_path: Path) -> None:
     args, output = done(dise, tmp_path)
-    straight = answers(output)
+    straight = answers_of(output)
     lines = output.read_bytes().splitlines(keepends=True)
     with room_for(len(lines[0]) + 100):
         run = dise(*args, "--overwrite")
     assert (run.code, run.out, len(run.err.splitlines())) == (1, "", 1)
     assert f"cannot write {output}: File too large; the lines before are whole" in run.err
-    assert answers(output) == straight[:1]
+    assert answers_of(output) == straight[:1]
     assert dise(*args, "--resume").code == 0
-    assert answers(output) == straight
+    assert answers_of(output) == straight
 
 
 ON_TOY = """
