@@ -129,7 +129,6 @@ def test_bad_lines_are_named_and_the_others_are_done(dise: Dise, tmp_path: Path)
             "no setting 'treshold'. Did you mean 'threshold'? Known: accept, max_tokens,",
         ),
         ("score --response 1 --samples 2 --scorer-setting num_samples=3", "is given twice"),
-        ("score --response 1 --scorer ar-perplexity", "needs an auto-regressive judge; name one"),
         ("score --response 1 --judge countdown", "judge 'countdown' is not auto-regressive"),
         ("score --response 1 --judge no/such.gguf", "there is no file 'no/such.gguf'"),
         ("serve --vllm-options max_model_len=64", "tensor_parallel_size and vllm_options need"),

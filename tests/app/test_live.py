@@ -2,18 +2,14 @@
 
 import io
 
-import numpy as np
 import pytest
 from rich.console import Console
 from rich.text import Text
 
 from dise_app.cli.answer import is_shown_live
-from dise_app.terminal.live import MASK as MASKED
-from dise_app.terminal.live import Following, Unfolding, answered
+from dise_app.terminal.live import MASK, Following, Unfolding, answered
 from dise_core import LLM, BlockCausal, CanvasUpdate, SamplingParams
-from dise_core.models.attention import BIDIRECTIONAL, Attention
 from dise_core.testing import ToyPredictor
-from dise_core.testing.toy_model import MASK
 from dise_core.writing.canvas import CanvasToken
 
 
@@ -55,38 +51,13 @@ def test_only_a_terminal_shows_it(
     assert not is_shown_live([{}, {}], as_json)
 
 
-@pytest.mark.parametrize("attention", [BIDIRECTIONAL, BlockCausal(4)])
-def test_the_model_tells_how_probable_each_token_was_when_it_was_written(
-    attention: Attention,
-) -> None:
-    """The toy answers each position by a distribution that is worked out again here."""
-    toy = ToyPredictor(attention=attention)
-    params = SamplingParams(max_tokens=6, block_length=4, tokens_per_step=1, length="fixed")
-    *updates, _ = LLM(toy).stream([1, 2], params)
-    told: dict[int, int] = {}
-    for update in updates:
-        assert isinstance(update, CanvasUpdate)
-        for token, logprob in zip(update.committed, update.logprobs, strict=True):
-            assert logprob is not None
-            text = np.full(8, MASK)
-            text[:2] = [1, 2]
-            text[[2 + at for at in told]] = list(told.values())
-            if attention != BIDIRECTIONAL:
-                text = text[: (2 + token.position) // 4 * 4 + 4]
-            row = toy.logits(text)[2 + token.position]
-            expected = row[token.id] - np.log(np.exp(row - row.max()).sum()) - row.max()
-            assert logprob == pytest.approx(expected, abs=1e-5)
-        told |= {token.position: token.id for token in update.committed}
-    assert len(told) >= 5
-
-
 def test_a_response_longer_than_the_terminal_is_shown_where_it_is_written() -> None:
     """Ten tokens a line, twelve lines; eight fit."""
     for num_written, shown in ((5, "0"), (95, "9"), (119, "b")):
         text = Text("  ")
         for position in range(120):
             is_written = position < num_written
-            text.append(f"{position // 10:x}" if is_written else MASKED)
+            text.append(f"{position // 10:x}" if is_written else MASK)
         stream = io.StringIO()
         console = Console(file=stream, width=10, height=10)
         console.print(Following([text]))
