@@ -1,6 +1,5 @@
 """The help of a verb: its options in groups, in two columns that cut no name."""
 
-from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -41,8 +40,6 @@ def metavar(annotation: Any) -> str | None:
         plain = get_args(plain)[0]
     if get_origin(plain) is Literal:
         return "|".join(get_args(plain))
-    if isinstance(plain, type) and issubclass(plain, Enum):
-        return "|".join(plain)
     return METAVARS.get(plain)
 
 
