@@ -33,20 +33,13 @@ from dise_core import (
 )
 from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plugins.discovery import installed_catalog
+from dise_core.plugins.kinds import STRATEGIES
 from dise_core.scoring.strategy import Strategy
 from dise_core.testing import ToyPredictor
 from tests.app.serving import serving
 from tests.guests import with_guests
 
-FIELDS = {
-    "scorer": "scorers",
-    "selector": "selectors",
-    "unmasking": "unmasking_policies",
-    "length": "length_controllers",
-    "reviser": "revisers",
-    "constraint": "constraints",
-    "logits": "logits",
-}
+FIELDS = {kind.option: kind.plural for kind in STRATEGIES}
 
 
 class Colour(enum.Enum):

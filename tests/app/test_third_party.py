@@ -43,8 +43,8 @@ from pydantic import Field
 from dise_core import Floats, Mask, Selector, TokenSequence, hookimpl
 
 
-class Region(Selector):
-    """Selects the last place where a pattern matches the response."""
+class Late(Selector):
+    """Selects the last place where a pattern matches the response; later tokens count more."""
 
     pattern: str = Field(default=r"\d+", max_length=100)
 
@@ -54,17 +54,13 @@ class Region(Selector):
             pass
         return sequence.mask_of([] if last is None else sequence.covering(*last.span()))
 
-
-class Late(Region):
-    """Selects it, and later tokens count more."""
-
     def weights(self, sequence: TokenSequence) -> Floats:
         return self.select(sequence) * np.arange(1.0, len(sequence) + 1)
 
 
 @hookimpl
 def dise_selectors() -> dict[str, type[Selector]]:
-    return {"region": Region, "late": Late}
+    return {"late": Late}
 '''
 
 ENGINE = """
@@ -391,7 +387,6 @@ def test_selectors_that_read_and_weigh_work_at_every_door(
 ) -> None:
     """From the command, Python and HTTP, equal to means by hand; the page: test_page.py."""
     text = "18+75=93,93-83=10"
-    setting = ("--selector-setting", "pattern=93.*=")
     more = ("--logprobs", "0", "--explain")
     script = (
         "import json\n"
@@ -410,17 +405,15 @@ def test_selectors_that_read_and_weigh_work_at_every_door(
         "print(json.dumps([answer.outputs[0].score.value, told]))"
     )
     with environment.installed("reading", READING):
-        region, late, union = environment.each(
-            (*SCORE, text, "--selector", "region", *setting, *more),
-            (*SCORE, text, "--selector", "late", *setting, *more),
+        late, union = environment.each(
+            (*SCORE, text, "--selector", "late", "--selector-setting", "pattern=93.*=", *more),
             (*SCORE, text, "--selector", "late+last-2", "--selector-setting",
              "late.pattern=93.*=", *more),
         )  # fmt: skip
         doors = json.loads(environment.run(environment.python, "-c", script).stdout)
-    logprobs = [token["logprob"] for token in region.output["tokens"]][: len(text)]
+    logprobs = [token["logprob"] for token in late.output["tokens"]][: len(text)]
     span = range(text.index("93"), text.rindex("=") + 1)
     weights = [float(at + 1) if at in span else 0.0 for at in range(len(text))]
-    assert region.value == pytest.approx(sum(logprobs[at] for at in span) / len(span), abs=1e-6)
     by_hand = sum(w * x for w, x in zip(weights, logprobs, strict=True)) / sum(weights)
     assert late.value == pytest.approx(by_hand, abs=1e-6)
     weights[-2:] = [1.0, 1.0]

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from dise_app.server.limits import Limits
 from dise_core import LLM, AsyncLLM, InputError, SamplingParams, ScoringParams
 from dise_core.plugins.discovery import installed_catalog
+from dise_core.plugins.kinds import STRATEGIES
 from dise_core.testing import ToyPredictor
 from tests.app.serving import serving
 from tests.ascii_model import AsciiPredictor
@@ -20,9 +21,6 @@ MODEL = ToyPredictor()
 SMALL = SamplingParams(max_tokens=3, logprobs=None)
 
 CATALOG = installed_catalog()
-KINDS = (
-    "scorers", "selectors", "unmasking_policies", "length_controllers", "revisers", "constraints"
-)  # fmt: skip
 COSTS_NOTHING = {"batch_size"}
 """How many of the samples are read at a time."""
 
@@ -40,8 +38,8 @@ def unbounded(params: type[BaseModel]) -> set[str]:
 
 
 def test_every_whole_number_and_every_list_of_a_request_has_a_bound() -> None:
-    strategies = [entry.load() for kind in KINDS for entry in getattr(CATALOG, kind).values()]
-    for params in (SamplingParams, ScoringParams, *strategies):
+    entries = [entry for kind in STRATEGIES for entry in getattr(CATALOG, kind.plural).values()]
+    for params in (SamplingParams, ScoringParams, *(entry.load() for entry in entries)):
         assert unbounded(params) <= COSTS_NOTHING, params
 
 
