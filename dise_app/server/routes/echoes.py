@@ -1,9 +1,5 @@
 """POST /v1/completions with `echo`: the prompt is scored as a text of its own, and stands
 before the answer, if one is written.
-
-A prompt's log-probabilities are those of regenerating each token given the whole prompt,
-left and right, whatever is written after it. Neither they nor their sum are a conditional
-likelihood.
 """
 
 from collections.abc import Callable, Iterator
