@@ -136,23 +136,18 @@ def answer_file(
     from dise_app.files import jsonl
 
     refuse_judge(parts, params)
-    files, model = parts.files, partial(opened, parts.models, parts.engine)
 
     def settings(llm: LLM) -> JsonFields:
         return {**settings_of(llm, parts, params), **more_settings(llm)}
 
-    if (runner := runner_of(files)) is not None:
-        return runner.run(Work(parts.command, files, params, model, plan_of, settings))
-    llm = model()
+    load = partial(opened, parts.models, parts.engine)
+    work = Work(parts.command, parts.files, params, load, plan_of, settings)
+    if (runner := runner_of(parts.files)) is not None:
+        return runner.run(work)
+    llm = load()
     advise(llm, params)
     llm.catalog.check(params)
-    jsonl.run_file(
-        llm,
-        files,
-        lambda row: plan_of(llm.planner, row, params),
-        settings(llm),
-        partial(load_for, llm),
-    )
+    jsonl.run_file(work, llm, partial(load_for, llm))
 
 
 def _is_random(llm: LLM, params: Params) -> bool:

@@ -13,7 +13,7 @@ from dise_app.files.linefile import LineFile
 from dise_app.files.lines import MAX_LINE, Line, encoded, lines_of, without_bom
 from dise_app.files.reasons import reasons
 from dise_app.files.resume import answered_lines, begin, refuse_foreign_settings
-from dise_app.files.runner import Answered
+from dise_app.files.runner import Answered, P, Work
 from dise_app.files.texts import refuse_existing, settings_path
 from dise_app.terminal.progress import close, in_order, progress_bar
 from dise_core import LLM, DiseError, InputError, Plan
@@ -22,8 +22,7 @@ from dise_core.records import Fields, JsonFields
 STANDARD = Path("-")
 
 
-PlanOf = Callable[[JsonFields], Plan[Answered]]
-LoadFor = Callable[[Iterator[Plan[Answered]]], None]
+PlanOf = Callable[[Line], Plan[Answered]]
 Add = Callable[[JsonFields], None]
 
 
@@ -36,37 +35,30 @@ def read_lines(path: Path, limit: int = MAX_LINE) -> Iterator[Line]:
                 yield Line.read(number, text, limit)
 
 
-def run_file(
-    llm: LLM, files: Fields, plan_of: PlanOf, settings: JsonFields, load_for: LoadFor
-) -> None:
-    """Answer every line of --input, and tell how many were answered. settings: what the
-    answers depend on, beside the lines. load_for: loads the model for plans that need it.
-    Raises typer.Exit(1) if any line failed, InputError for unsuitable files, DiseError if
-    the answers cannot be written.
+def run_file(work: Work[P], llm: LLM, load_for: Callable[[Iterator[Plan[Answered]]], None]) -> None:
+    """Answer every line of --input, and tell how many were answered. load_for: loads the
+    model for plans that need it. Raises typer.Exit(1) if any line failed, InputError for
+    unsuitable files, DiseError if the answers cannot be written.
     """
-    path, output, resume = files["input"], files["output"] or STANDARD, files["resume"]
-    for name in ("resume", "overwrite"):
-        if files[name] and output == STANDARD:
-            raise InputError(f"--{name} needs --output FILE", name)
-    if resume and files["overwrite"]:
-        raise InputError("give either --resume or --overwrite", "resume")
-    if any(_is_same(path, target) for target in (output, settings_path(output))):
-        raise InputError(f"--input and --output are the same file {path}", "output")
-    lines = list(read_lines(path))
-    if not lines:
-        raise InputError(f"--input {path} holds no line", "input")
+    settings, resume = work.settings(llm), work.files["resume"]
+    output = work.files["output"] or STANDARD
+    lines = _checked_lines(work.files, output)
+
+    def plan_of(line: Line) -> Plan[Answered]:
+        return (yield from work.plan_of(llm.planner, line.checked(), work.params))
+
     if output == STANDARD:
-        load_for(_plan(line, plan_of) for line in lines)
+        load_for(map(plan_of, lines))
         problems = complete(llm, lines, plan_of, _print)
     else:
         refuse_foreign_settings(output)
         with closing(LineFile(output)) as file:
-            if not (resume or files["overwrite"]):
+            if not (resume or work.files["overwrite"]):
                 refuse_existing(output, "--resume goes on with it, --overwrite replaces it")
             records = {line.number: line.record for line in lines}
             numbers = answered_lines(file, settings, records) if resume else set()
             todo = [line for line in lines if line.number not in numbers]
-            load_for(_plan(line, plan_of) for line in todo)
+            load_for(map(plan_of, todo))
             begin(file, settings)
             problems = complete(llm, todo, plan_of, file.add, len(numbers))
     num_failed = problems.total()
@@ -74,6 +66,22 @@ def run_file(
         for reason in reasons(problems.items()):
             print(f"dise: {reason}", file=sys.stderr)
     close(len(lines) - num_failed, num_failed, is_told=True)
+
+
+def _checked_lines(files: Fields, output: Path) -> list[Line]:
+    """Return the lines of --input. Raises InputError for options that do not fit."""
+    path = files["input"]
+    for name in ("resume", "overwrite"):
+        if files[name] and output == STANDARD:
+            raise InputError(f"--{name} needs --output FILE", name)
+    if files["resume"] and files["overwrite"]:
+        raise InputError("give either --resume or --overwrite", "resume")
+    if any(_is_same(path, target) for target in (output, settings_path(output))):
+        raise InputError(f"--input and --output are the same file {path}", "output")
+    lines = list(read_lines(path))
+    if not lines:
+        raise InputError(f"--input {path} holds no line", "input")
+    return lines
 
 
 def complete(
@@ -85,7 +93,7 @@ def complete(
     is_wanted = add is not _print or not sys.stdout.isatty()
     with progress_bar(num_done + len(lines), is_wanted=is_wanted) as advance:
         advance(num_done)
-        for line, outcome in in_order(llm, lines, lambda line: _plan(line, plan_of), advance):
+        for line, outcome in in_order(llm, lines, plan_of, advance):
             try:
                 add({**line.record, **outcome.unwrap().to_dict(), "line": line.number})
             except DiseError as error:
@@ -94,10 +102,6 @@ def complete(
                 problems[str(error)] += 1
                 print(f"dise: line {line.number}: {error}", file=sys.stderr)
     return problems
-
-
-def _plan(line: Line, plan_of: PlanOf) -> Plan[Answered]:
-    return (yield from plan_of(line.checked()))
 
 
 @contextmanager
