@@ -52,9 +52,8 @@ def test_plugins_recommends_a_scorer_for_each_kind_of_model_and_the_rest_for_res
     assert "Use it for auto-regressive models" in dise("plugins", "--kind", "scorer").out
 
 
-@pytest.mark.parametrize("verb", ["generate", "score", "rank"])
-def test_help_names_the_scorers_that_are_recommended_and_no_other(dise: Dise, verb: str) -> None:
-    told = " ".join(dise(verb, "--help", columns=200).out.split())
+def test_help_names_the_scorers_that_are_recommended_and_no_other(dise: Dise) -> None:
+    told = " ".join(dise("score", "--help", columns=200).out.split())
     scorer = re.search(r"--scorer TEXT (.*?) `dise plugins` ", told)
     assert scorer is not None
     assert set(re.findall("`([a-z-]+)`", scorer[1].replace("- ", "-"))) == RECOMMENDED
@@ -103,6 +102,13 @@ def test_models_tells_names_attention_and_what_weights_each_adapter_was_checked_
     assert samplers.keys() == {"fast-dllm-v2", "stable-diffcoder", "llada2", "sdar", "sdar-moe"}
     shown = dise("models").out
     assert all(f"  Sampler: {sampler}\n" in shown for sampler in samplers.values())
+    assert "\N{HORIZONTAL ELLIPSIS}" not in shown, "what is cut cannot be typed"
+    names, others = shown.split("Models by folder, hub id or address")
+    assert [name for name in NAMES if re.search(rf"^{name}\b", names, re.M)] == sorted(by_name)
+    assert "GSAI-ML/LLaDA-8B-Instruct" in others
+    lines = dise("models", columns=80).out.splitlines()
+    assert len(lines) <= 60
+    assert max(map(len, lines)) <= 80
     weights = {"countdown": "its own", "sdar": "random", "llama": "published", "vllm-server": ""}
     assert {name: rows[name]["checked_on_weights"] for name in weights} == weights
 

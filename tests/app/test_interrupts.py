@@ -93,20 +93,6 @@ def test_a_file_that_is_answered_stays_whole_and_goes_on(prompts: Path, tmp_path
     assert answers_of(part) == answers_of(whole)
 
 
-def test_an_experiment_keeps_what_it_has_and_goes_on(tmp_path: Path) -> None:
-    short = ("--dataset=countdown-short", "--limit=24", "--score=dise:full", *SAMPLING)
-    experiment = (*COMMAND, "eval", "uncertainty", *short, "--output")
-    whole, part = tmp_path / "whole", tmp_path / "part"
-    assert run(*experiment, whole).code == 0
-    process = started(*experiment, part)
-    until(lambda: num_lines(part / "journal.jsonl") > 2, process)
-    assert interrupted(process) == Run(130, "", "")
-    assert 2 < num_lines(part / "journal.jsonl") < 25
-    assert run(*experiment, part).code == 0
-    for name in ("results.json", "report.md"):
-        assert (part / name).read_text() == (whole / name).read_text()
-
-
 PROGRAM = f"""
 import asyncio
 from dise import LLM, AsyncLLM, SamplingParams

@@ -174,19 +174,6 @@ def test_plugins_of_a_kind_tell_every_setting(dise: Dise) -> None:
     assert (run.code, "unknown kind 'nonsense'. Known: command," in run.err) == (2, True)
 
 
-def test_models_lists_what_can_be_typed(dise: Dise) -> None:
-    text = dise("models").out
-    assert "\N{HORIZONTAL ELLIPSIS}" not in text, "what is cut cannot be typed"
-    assert "dllm-hub/Qwen3-0.6B-diffusion-mdlm-v0.1" in text
-    names, others = text.split("Models by folder, hub id or address")
-    assert "countdown-blocks" in names
-    assert "llada" not in names
-    assert "GSAI-ML/LLaDA-8B-Instruct" in others
-    lines = dise("models", columns=80).out.splitlines()
-    assert len(lines) <= 60
-    assert max(map(len, lines)) <= 80
-
-
 # What is missing.
 
 
