@@ -11,7 +11,7 @@ import pytest
 
 from dise_app.terminal.render import coloured, field_lines
 from dise_app.terminal.styles import shade
-from dise_core import LLM, AsyncLLM, SamplingParams
+from dise_core import LLM, AsyncLLM, CompletionOutput, SamplingParams
 from tests.app.serving import serving
 from tests.app.test_render import shown
 from tests.ascii_model import AsciiPredictor
@@ -25,27 +25,31 @@ SCHEMA = {
 ASKED = {"constraint": "json-schema", "constraint_settings": {"schema": SCHEMA}}
 
 
+def written(model: type[AsciiPredictor] = AsciiPredictor, **more: object) -> CompletionOutput:
+    fields = {"max_tokens": 30, "seed": 1, **ASKED, **more}
+    [answer] = LLM(model()).generate("hi", SamplingParams.model_validate(fields))
+    return answer.outputs[0]
+
+
 @pytest.mark.parametrize("more", [{}, {"logprobs": None}, {"scorer": "written"}])
 def test_a_score_is_the_sum_over_the_free_tokens_of_the_report_or_the_writing(
     more: dict[str, object],
 ) -> None:
-    params = SamplingParams.model_validate({"max_tokens": 30, "seed": 1, **ASKED, **more})
-    [answer] = LLM(AsciiPredictor()).generate("hi", params)
-    output = answer.outputs[0]
+    output = written(**more)
     value = json.loads(output.text)["n"]
     assert {name: one.value for name, one in output.fields.items() if one.is_leaf} == {
         "/n": value, "/c": "x"
     }  # fmt: skip
     assert output.writing is not None
-    written = output.writing.logprobs[2:].tolist()
+    told = output.writing.logprobs[2:].tolist()
     first, digits = output.text.index(str(value)), len(str(value))
     # Three digits cannot go on, so that the comma behind them is certain.
     counted = slice(first, first + min(digits + 1, 3))
-    known = written if more else [token.logprob for token in output.tokens]
+    known = told if more else [token.logprob for token in output.tokens]
     assert output.fields["/n"].score == pytest.approx(np.sum(known[counted]))
     assert output.fields["/n"].least == pytest.approx(min(known[counted]))
     assert (output.fields["/c"].score, output.fields["/c"].forced) == (None, True)
-    assert json.loads(json.dumps(answer.to_dict()))["outputs"][0]["fields"]["/n"]["value"] == value
+    assert json.loads(json.dumps(output.to_dict()))["fields"]["/n"]["value"] == value
 
 
 def test_in_a_gap_a_score_counts_the_tokens_of_the_gap() -> None:
@@ -58,11 +62,9 @@ def test_in_a_gap_a_score_counts_the_tokens_of_the_gap() -> None:
 
 
 def test_answers_of_no_json_have_no_fields() -> None:
-    asked = {"constraint": "regex", "constraint_settings": {"regex": '"[0-9]{1,5}"'}}
-    params = SamplingParams.model_validate({"max_tokens": 20, **asked})
-    [answer] = LLM(AsciiPredictor()).generate("hi", params)
-    assert answer.outputs[0].fields == {}
-    assert "fields" not in answer.outputs[0].to_dict()
+    output = written(constraint="regex", constraint_settings={"regex": '"[0-9]{1,5}"'})
+    assert output.fields == {}
+    assert "fields" not in output.to_dict()
 
 
 def test_the_server_tells_them_with_their_probability_and_which_are_abstained() -> None:
@@ -89,9 +91,7 @@ def test_the_server_tells_them_with_their_probability_and_which_are_abstained() 
 
 
 def test_on_the_terminal_each_value_has_the_colour_of_its_score() -> None:
-    params = SamplingParams.model_validate({"max_tokens": 30, "seed": 1, **ASKED})
-    [answer] = LLM(AsciiPredictor()).generate("hi", params)
-    output = answer.outputs[0]
+    output = written()
     text, number = coloured(output), output.fields["/n"]
     assert text.plain == output.text
     spans = [one for one in text.spans if "underline" not in str(one.style) and one.style]
@@ -101,9 +101,7 @@ def test_on_the_terminal_each_value_has_the_colour_of_its_score() -> None:
 
 
 def test_the_terminal_names_each_value_with_its_score() -> None:
-    params = SamplingParams.model_validate({"max_tokens": 30, "seed": 1, **ASKED})
-    [answer] = LLM(AsciiPredictor()).generate("hi", params)
-    output = answer.outputs[0]
+    output = written()
     number = output.fields["/n"]
     assert number.score is not None
     share = "<1%" if number.score < math.log(0.005) else f"{math.exp(number.score):.0%}"
@@ -124,8 +122,7 @@ class NoSums(AsciiPredictor):
 
 
 def test_the_terminal_says_where_forced_tokens_are_left_out() -> None:
-    params = SamplingParams.model_validate({"max_tokens": 30, "seed": 1, **ASKED})
-    [answer] = LLM(NoSums()).generate("hi", params)
-    assert "the score leaves out the tokens that the constraint forced" in shown(answer.outputs[0])
-    assert answer.outputs[0].to_dict()["score"]["constraint"] == "forced tokens left out"  # type: ignore[index]
-    assert answer.outputs[0].fields["/n"].score is not None
+    output = written(NoSums)
+    assert "the score leaves out the tokens that the constraint forced" in shown(output)
+    assert output.to_dict()["score"]["constraint"] == "forced tokens left out"  # type: ignore[index]
+    assert output.fields["/n"].score is not None

@@ -59,17 +59,11 @@ def test_a_setting_beyond_what_the_algorithm_needs_is_refused(
         SamplingParams(**settings)
 
 
-@pytest.mark.parametrize(
-    ("length", "settings"),
-    [("daedal", {"expansion_factor": 4e8}), ("dise-flexible", {"max_iterations": 10**12})],
-)
-def test_a_length_beyond_any_model_is_refused(length: str, settings: dict[str, Any]) -> None:
-    params = SamplingParams(max_tokens=4, length=length, length_settings=settings)
-    [name] = settings
-    with (
-        bounded(1.0, 0.1),
-        pytest.raises(InputError, match=f"length controller '{length}': {name}"),
-    ):
+def test_a_length_beyond_any_model_is_refused() -> None:
+    settings = {"expansion_factor": 4e8}
+    params = SamplingParams(max_tokens=4, length="daedal", length_settings=settings)
+    told = "length controller 'daedal': expansion_factor"
+    with bounded(1.0, 0.1), pytest.raises(InputError, match=told):
         LLM(MODEL).generate([1, 2], params)
 
 
@@ -78,10 +72,6 @@ def test_interleaved_asks_at_most_once_for_each_token() -> None:
     with bounded(1.0, 0.1):
         [answer] = LLM(MODEL).score([1], [2, 3, 4], params)
     assert answer.usage.nfe == 3 + 1
-    with pytest.raises(InputError, match="'interleaved': k=1000000000"):
-        LLM(MODEL).score(
-            [1], [2], ScoringParams(scorer="interleaved", scorer_settings={"k": 10**9})
-        )
 
 
 def test_a_long_prompt_is_refused_before_it_is_tokenized() -> None:
