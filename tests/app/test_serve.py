@@ -23,8 +23,9 @@ from tests.pages import ROOT
 
 PROBLEM = "83,18,75 -> 10"
 ANSWER = "18+75=93,93-83=10<answer>18+75-83</answer>"
-CHAT = [{"role": "user", "content": PROBLEM}]
 DISE = {"block_length": 12, "tokens_per_step": 3, "selector": "response"}
+MESSAGES = [{"role": "user", "content": PROBLEM}]
+CHAT: dict[str, Any] = {"model": "countdown", "messages": MESSAGES, "max_tokens": 36}
 SAMPLING = SamplingParams(
     max_tokens=36, block_length=12, tokens_per_step=3, selector="response", seed=7
 )
@@ -51,13 +52,7 @@ def test_chat_gives_the_librarys_answer_with_score_tokens_and_cost(
     client: openai.OpenAI, llm: LLM
 ) -> None:
     answer = client.chat.completions.create(
-        model="countdown",
-        messages=CHAT,
-        max_tokens=36,
-        seed=7,
-        logprobs=True,
-        top_logprobs=2,
-        extra_body={"dise": DISE},
+        **CHAT, seed=7, logprobs=True, top_logprobs=2, extra_body={"dise": DISE}
     )
     [expected] = llm.generate(PROBLEM, SAMPLING)
     [output] = expected.outputs
@@ -81,14 +76,8 @@ def test_chat_gives_the_librarys_answer_with_score_tokens_and_cost(
 
 def test_completions_take_the_prompt_as_it_is(client: openai.OpenAI, llm: LLM) -> None:
     raw = f"<|user|>{PROBLEM}<|assistant|>"
-    answer = client.completions.create(
-        model="countdown",
-        prompt=[raw, raw],
-        max_tokens=36,
-        logprobs=1,
-        seed=7,
-        extra_body={"dise": DISE},
-    )
+    to: Any = {"model": "countdown", "prompt": [raw, raw], "max_tokens": 36, "logprobs": 1}
+    answer = client.completions.create(**to, seed=7, extra_body={"dise": DISE})
     [expected] = llm.generate(PROBLEM, SAMPLING)
     assert [choice.text for choice in answer.choices] == [expected.outputs[0].text] * 2
     assert [choice.index for choice in answer.choices] == [0, 1]
@@ -110,13 +99,7 @@ def test_a_stream_of_chat_makes_the_same_text(
     client: openai.OpenAI, extra: dict[str, object]
 ) -> None:
     options = {key: value for key, value in extra.items() if key != "stop"}
-    asked = {
-        "model": "countdown",
-        "messages": CHAT,
-        "max_tokens": 36,
-        "stop": extra.get("stop"),
-        "extra_body": {"dise": DISE | options},
-    }
+    asked = {**CHAT, "stop": extra.get("stop"), "extra_body": {"dise": DISE | options}}
     whole = client.chat.completions.create(**asked)
     chunks = list(
         client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True})
@@ -149,11 +132,7 @@ def test_a_stream_of_completions_and_of_several_answers(client: openai.OpenAI) -
 
 def test_a_canvas_stream_shows_every_committed_token(client: openai.OpenAI, llm: LLM) -> None:
     chunks = client.chat.completions.create(
-        model="countdown",
-        messages=CHAT,
-        max_tokens=36,
-        stream=True,
-        extra_body={"dise": DISE | {"stream": "canvas"}},
+        **CHAT, stream=True, extra_body={"dise": DISE | {"stream": "canvas"}}
     )
     [first, *canvases] = [
         chunk.dise["canvas"] for chunk in chunks if "canvas" in (getattr(chunk, "dise", None) or {})
