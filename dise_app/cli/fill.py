@@ -30,12 +30,7 @@ SHARED = options.Own(
 
 @options.verb(
     "model", "max_tokens", "length", "temperature", "n", "seed", "scorer", "as_json",
-    shared=SHARED,
-    files=options.FILES,
-    models=options.MODELS,
-    forms=options.FORMS,
-    sampling=options.FieldOptions(SamplingParams),
-    engine=options.ENGINE,
+    shared=SHARED, **options.WRITTEN,
 )  # fmt: skip
 def fill(
     text: Annotated[

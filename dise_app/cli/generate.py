@@ -15,15 +15,7 @@ from dise_core.records import JsonFields
 MOST_USED = ("model", "max_tokens", "temperature", "n", "seed", "scorer", "selector", "as_json")
 
 
-@options.verb(
-    *MOST_USED,
-    shared=options.SHARED,
-    files=options.FILES,
-    models=options.MODELS,
-    forms=options.FORMS,
-    sampling=options.FieldOptions(SamplingParams),
-    engine=options.ENGINE,
-)
+@options.verb(*MOST_USED, shared=options.SHARED, **options.WRITTEN)
 def generate(
     prompts: Annotated[
         list[str] | None,

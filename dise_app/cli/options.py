@@ -113,6 +113,12 @@ ENGINE_ALONE = FieldOptions(EngineConfig, UNCALIBRATED, panel=MODEL, more=ENGINE
 ENDING = FieldOptions(Ending, panel=PANELS[ScoringParams])
 """Whether given texts end."""
 
+WRITTEN: dict[str, Table] = {
+    "files": FILES, "models": MODELS, "forms": FORMS, "sampling": FieldOptions(SamplingParams),
+    "engine": ENGINE,
+}  # fmt: skip
+"""The tables of generate and fill, beside what is shared."""
+
 SCORED: dict[str, Table] = {
     "files": FILES, "models": MODELS, "scoring": FieldOptions(ScoringParams), "ending": ENDING,
     "engine": ENGINE,
