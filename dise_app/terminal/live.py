@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live
@@ -18,37 +19,33 @@ MASK = "\N{MEDIUM SHADE}"
 
 @dataclass(slots=True)
 class Unfolding:
-    """A response so far: its tokens and their first and final log-probabilities."""
+    """A response so far: its tokens with their first log-probabilities, and the final ones."""
 
     num_tokens: int = 0
-    tokens: dict[int, CanvasToken] = field(default_factory=dict)
-    first_logprobs: dict[int, float | None] = field(default_factory=dict)
+    tokens: dict[int, tuple[CanvasToken, float | None]] = field(default_factory=dict)
     logprobs: dict[int, float] = field(default_factory=dict)
 
     def take(self, update: CanvasUpdate) -> None:
         if update.is_fresh:
-            self.tokens, self.first_logprobs, self.logprobs = {}, {}, {}
+            self.tokens, self.logprobs = {}, {}
         self.num_tokens = update.num_tokens
-        self.tokens |= {token.position: token for token in update.committed}
-        for token, logprob in zip(update.committed, update.logprobs, strict=False):
-            self.first_logprobs[token.position] = logprob
+        for token, logprob in zip_longest(update.committed, update.logprobs):
+            self.tokens[token.position] = token, logprob
         self.logprobs |= dict(update.scored)
 
     def text(self) -> Text:
         """Return the response: final tokens in full colours, others dim, masks shaded."""
         text = Text("  ")
         for position in range(self.num_tokens):
-            token = self.tokens.get(position)
+            token, first_logprob = self.tokens.get(position, (None, None))
             if token is None:
                 text.append(MASK, style="dim")
             elif not token.is_end:
-                text.append(printable(token.text), style=self._style(position))
+                style = f"dim {shade(first_logprob)}".rstrip()
+                if position in self.logprobs:
+                    style = shade(self.logprobs[position])
+                text.append(printable(token.text), style=style)
         return text
-
-    def _style(self, position: int) -> str:
-        if position in self.logprobs:
-            return shade(self.logprobs[position])
-        return f"dim {shade(self.first_logprobs.get(position))}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
