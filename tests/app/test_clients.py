@@ -13,10 +13,9 @@ from pydantic import BaseModel
 from dise_app.server.limits import Limits
 from dise_core import AsyncLLM
 from dise_core.arrays import Ids
-from dise_core.records import Fields
 from dise_core.testing.toy_model import Logits
 from tests.app.serving import imported, serving
-from tests.ascii_model import END, VOCAB_SIZE, AsciiPredictor, AsciiTokenizer
+from tests.ascii_model import END, VOCAB_SIZE, AsciiPredictor
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -43,27 +42,11 @@ billion.
 """
 
 
-class ToolTokenizer(AsciiTokenizer):
-    """Its chat template has tools, and turns that call them."""
-
-    def chat_text(
-        self,
-        messages: Sequence[Fields],
-        add_generation_prompt: bool = True,
-        tools: Sequence[Fields] = (),
-    ) -> str:
-        turns = "".join(
-            f"<{turn['role']}>{turn['content']}{turn.get('tool_calls', '')}" for turn in messages
-        )
-        return "<tools>" * bool(tools) + f"{turns}{TURN * add_generation_prompt}"
-
-
 class Scripted(AsciiPredictor):
     """Is sure of one text, which it writes where its last turn begins."""
 
     def __init__(self) -> None:
-        super().__init__(max_length=20_000)
-        self.tokenizer = ToolTokenizer(has_chat_template=True)
+        super().__init__(max_length=20_000, has_chat_template=True)
         self._turn = self.tokenizer.encode(TURN)
 
     def logits(self, ids: Ids) -> Logits:

@@ -53,17 +53,6 @@ def test_a_text_scores_as_it_did_on_a_canvas_with_one_end_token(
             assert score.score.value == pytest.approx(output.score.value, abs=1e-4)
 
 
-def test_the_command_and_the_server_score_a_text_as_the_library_does(dise: Dise) -> None:
-    [answer] = LLM("countdown").score(PROMPTS[0], "1+2=3")
-    run = dise("score", "--prompt", PROMPTS[0], "--response", "1+2=3", "--json")
-    body = {"prompt": PROMPTS[0], "response": "1+2=3"}
-    with serving(AsyncLLM("countdown")) as url:
-        [served] = httpx.post(f"{url}/v1/score", json=body, timeout=60).json()["data"]
-    [typed] = json.loads(run.out)["outputs"]
-    expected = pytest.approx(answer.outputs[0].score.value, abs=1e-4)
-    assert [typed["score"]["value"], served["score"]["value"]] == [expected, expected]
-
-
 def test_a_candidate_that_is_finished_scores_as_the_text_does_at_every_door(
     dise: Dise, tmp_path: Path
 ) -> None:
