@@ -4,7 +4,6 @@ The names exported here are public, for authors of verbs, routes and ways to ans
 docs/reference lists them.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,12 +32,9 @@ def __getattr__(name: str) -> object:
     """Return a public name. Until it is asked for nothing is imported, the core neither:
     the command can be interrupted from its first moment.
     """
-    for module, names in HOMES.items():
-        if name in names.split():
-            value: object = getattr(import_module(module), name)
-            globals()[name] = value
-            return value
-    raise AttributeError(f"module 'dise_app' has no attribute {name!r}")
+    from dise_core.lazy import lazily
+
+    return lazily(__name__, HOMES)(name)
 
 
 __all__ = [
