@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from pydantic import Field
 
-from dise_core import AsyncLLM, Floats, Mask, Plan, Score, Scorer, TokenSequence
+from dise_core import AsyncLLM, Plan, Score, Scorer, TokenSequence
 from dise_core.scoring.scorer import Selector
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END, LETTERS
 from tests.app.browser import NEEDED, Keys, Page, values
 from tests.app.serving import serving
+from tests.core.test_weights import Late
 from tests.guests import with_guests
 
 pytestmark = NEEDED
@@ -31,20 +32,6 @@ class Weighted(Scorer):
         positions = np.flatnonzero(selector.select(sequence))
         return Score(-self.weight * len(positions), positions)
         yield []
-
-
-class Late(Selector):
-    """Selects what follows a mark; later tokens count more."""
-
-    mark: str = "e"
-
-    def select(self, sequence: TokenSequence) -> Mask:
-        text = sequence.response_bytes
-        start = text.rfind(self.mark.encode()) + 1
-        return sequence.mask_of(sequence.covering(start, len(text)))
-
-    def weights(self, sequence: TokenSequence) -> Floats:
-        return self.select(sequence) * np.arange(1.0, len(sequence) + 1)
 
 
 @pytest.fixture(scope="module")
