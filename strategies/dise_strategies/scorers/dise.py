@@ -28,8 +28,6 @@ class DiSE(Scorer):
     def terms(self, sequence: TokenSequence, selector: Selector) -> Plan[Terms]:
         yield from ()
         positions = np.flatnonzero(selector.select(sequence))
-        if len(positions) == 0:
-            return Terms()
         reads = [self._read(sequence, positions)]
         return Terms.mean_of(reads, positions, selector.weights(sequence))
 

@@ -1,12 +1,14 @@
 """Interleaved regeneration: every k-th token is masked at a time. Ours."""
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from dise_core import Plan, Read, Score, Scorer, Selector, Terms, TokenLogProbs, TokenSequence
-from dise_core.arrays import Ids, LogProbs
+from dise_core.arrays import Ids
 from dise_core.params.base import MAX_LENGTH
 from dise_core.plans.plan import READS_AT_ONCE
 
@@ -28,35 +30,32 @@ class InterleavedRegeneration(Scorer):
     """Parts that the text is split into; each is masked once."""
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
-        response = sequence.response_positions
-        positions = response[selector.select(sequence)[response]]
-        remainders = (positions - sequence.prompt_length) % self.k
-        logprobs: list[LogProbs] = []
-        passes = np.unique(remainders)
-        for start in range(0, len(passes), READS_AT_ONCE):
-            batch = passes[start : start + READS_AT_ONCE].tolist()
-            readings = yield [self._read(sequence, j, positions[remainders == j]) for j in batch]
-            logprobs.extend(reading.logprobs for reading in readings)
-        if not logprobs:
+        positions = self._positions(sequence, selector)
+        if len(positions) == 0:
             return Score.of_nothing()
-        values, weights = np.concatenate(logprobs), selector.weights(sequence)
-        if weights is not None:  # each goes with its position's
-            values[np.argsort(remainders, kind="stable")] = values.copy()
-        return Score.mean_of(values, positions, weights)
+        reads, values = self._reads(sequence, positions), np.zeros(len(positions))
+        while batch := list(islice(reads, READS_AT_ONCE)):
+            readings = yield batch
+            for read, reading in zip(batch, readings, strict=True):
+                values[np.searchsorted(positions, read.positions)] = reading.logprobs
+        return Score.mean_of(values, positions, selector.weights(sequence))
 
     def terms(self, sequence: TokenSequence, selector: Selector) -> Plan[Terms]:
         yield from ()
-        response = sequence.response_positions
-        positions = response[selector.select(sequence)[response]]
-        if len(positions) == 0:
-            return Terms()
-        remainders = (positions - sequence.prompt_length) % self.k
-        passes = np.unique(remainders).tolist()
-        reads = [self._read(sequence, j, positions[remainders == j]) for j in passes]
+        positions = self._positions(sequence, selector)
+        reads = list(self._reads(sequence, positions))
         return Terms.mean_of(reads, positions, selector.weights(sequence))
 
-    def _read(self, sequence: TokenSequence, j: int, positions: Ids) -> Read:
-        hidden = sequence.response_positions[j :: self.k]
-        masked, noise = sequence.with_masks(hidden), sequence.noise_in(hidden)
-        targets = TokenLogProbs(sequence.ids[positions])
-        return Read(masked, positions, targets, context_ids=sequence.ids, noise=noise)
+    def _positions(self, sequence: TokenSequence, selector: Selector) -> Ids:
+        response = sequence.response_positions
+        return response[selector.select(sequence)[response]]
+
+    def _reads(self, sequence: TokenSequence, positions: Ids) -> Iterator[Read]:
+        """Yield the Read of each pass that masks some of the positions."""
+        remainders = (positions - sequence.prompt_length) % self.k
+        for number in np.unique(remainders).tolist():
+            hidden = sequence.response_positions[number :: self.k]
+            masked, noise = sequence.with_masks(hidden), sequence.noise_in(hidden)
+            places = positions[remainders == number]
+            targets = TokenLogProbs(sequence.ids[places])
+            yield Read(masked, places, targets, context_ids=sequence.ids, noise=noise)

@@ -92,15 +92,11 @@ class MonteCarloScorer(Scorer):
         positions = self.positions(sequence, selector)
         if len(positions) == 0:
             return Score.of_nothing()
-        samples = self._drawn(sequence, positions)
-        estimates = np.zeros(self.num_samples)
-        for start in range(0, self.num_samples, READS_AT_ONCE):
-            batch = enumerate(islice(samples, READS_AT_ONCE), start)
-            masking = [(index, sample) for index, sample in batch if sample.is_masked.any()]
-            masks = (positions[sample.is_masked] for _, sample in masking)
-            readings = yield [self._read(sequence, masked) for masked in masks]
-            for (index, sample), reading in zip(masking, readings, strict=True):
-                estimates[index] = sample.weight * reading.logprobs.sum(dtype=np.float64)
+        asked, estimates = self._asked(sequence, positions), np.zeros(self.num_samples)
+        while batch := list(islice(asked, READS_AT_ONCE)):
+            readings = yield [read for _, _, read in batch]
+            for (index, weight, _), reading in zip(batch, readings, strict=True):
+                estimates[index] = weight * reading.logprobs.sum(dtype=np.float64)
         value = float(estimates.mean())
         return Score(value, positions, self.standard_error(estimates), log_likelihood=value)
 
@@ -110,20 +106,19 @@ class MonteCarloScorer(Scorer):
         positions = self.positions(sequence, selector)
         if len(positions) == 0:
             return Terms()
-        drawn = self._drawn(sequence, positions)
-        samples = [sample for sample in drawn if sample.is_masked.any()]
-        reads = [self._read(sequence, positions[sample.is_masked]) for sample in samples]
-        weights = [
-            np.full(len(read.positions), sample.weight / self.num_samples)
-            for read, sample in zip(reads, samples, strict=True)
-        ]
-        return Terms(reads, weights, positions)
+        asked = list(self._asked(sequence, positions))
+        weights = [np.full(len(r.positions), weight / self.num_samples) for _, weight, r in asked]
+        return Terms([read for _, _, read in asked], weights, positions)
 
-    def _drawn(self, sequence: TokenSequence, positions: Ids) -> Iterator[MaskingSample]:
-        """Return the maskings of the selected tokens of a text, the same each time."""
+    def _asked(self, sequence: TokenSequence, positions: Ids) -> Iterator[tuple[int, float, Read]]:
+        """Yield the index, the weight and the Read of each sample that masks some of the
+        selected tokens; the same maskings each time.
+        """
         key = (sequence.prompt, len(positions)) if self.shared_masks else (sequence.ids, 0)
         random = Noise.for_request(self.seed, *key).generator()
-        return self.samples(len(positions), random)
+        for index, sample in enumerate(self.samples(len(positions), random)):
+            if sample.is_masked.any():
+                yield index, sample.weight, self._read(sequence, positions[sample.is_masked])
 
     def positions(self, sequence: TokenSequence, selector: Selector) -> Ids:
         return np.flatnonzero(selector.select(sequence))

@@ -31,8 +31,6 @@ class Replay(Scorer):
         yield from ()
         passes = _passes(sequence)
         positions = np.flatnonzero(selector.select(sequence) & (passes >= 0))
-        if len(positions) == 0:
-            return Terms()
         reads = []
         for number in np.unique(passes[positions]):
             hidden = np.flatnonzero(passes >= number)
