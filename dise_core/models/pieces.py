@@ -21,8 +21,8 @@ def pieces(tokenizer: Tokenizer, ids: Ids) -> list[str]:
     if not tokens:
         return []
     alone = [tokenizer.token_text(token_id) for token_id in tokens]
-    if (simple := _simple(alone, text)) is not None:
-        return simple
+    if not text.startswith(alone[0]):
+        alone[0] = alone[0].removeprefix(" ")  # which some tokenizers drop from a text
     texts: list[str] = []
     start = end = at = 0  # tokens[start:end] is the context in which those after it are read
     for index, single in enumerate(alone):
@@ -40,16 +40,6 @@ def pieces(tokenizer: Tokenizer, ids: Ids) -> list[str]:
         elif index - end >= MAX_WAITING:
             start = end = index + 1
     return texts
-
-
-def _simple(alone: list[str], text: str) -> list[str] | None:
-    """Return the tokens' texts if, a first space aside, they join to `text`, or None."""
-    joined = "".join(alone)
-    surplus = len(joined) - len(text)
-    is_simple = all(alone) and joined.endswith(text) and BROKEN not in text
-    if not is_simple or surplus >= len(alone[0]):
-        return None
-    return [alone[0][surplus:], *alone[1:]]
 
 
 def _added(before: str, after: str, text: str, at: int) -> str:
