@@ -9,6 +9,7 @@ import numpy as np
 from dise_core.arrays import Floats, Ids
 from dise_core.errors import InputError
 from dise_core.models.completion import completed, noise_levels
+from dise_core.models.info import ModelInfo
 from dise_core.models.predictor import MaskPredictor
 from dise_core.noise import Noise
 from dise_core.plans.reading import Guidance, Read
@@ -38,14 +39,20 @@ def check_rows(
     answered = _logprobs(predictor, read)
     _check_noise(predictor, read, answered)
     _check_completed(predictor, read, answered, tolerance)
-    rows = answered if logits is None else _reference(predictor, read, logits)
+
+    def rows_of(question: Read) -> Floats:
+        if logits is None:
+            return _logprobs(predictor, question)
+        return _reference(predictor.info, question, logits)
+
+    rows = rows_of(read)
     gap = gap_between(answered, rows)
     expect(
         gap <= tolerance,
         "position i must be answered with the distribution for the token AT i: "
         f"log-probabilities differ from those of `logits` by {gap}",
     )
-    _check_guidance(predictor, read, rows, tolerance, logits)
+    _check_guidance(predictor, read, rows_of, tolerance)
     if "shadow" in predictor.abilities:
         _check_shadows(predictor, read, answered, tolerance)
     few = slice(-4, None)  # naive readouts are slow in a large vocabulary
@@ -59,8 +66,8 @@ def _logprobs(predictor: MaskPredictor, read: Read) -> Floats:
     return reading.logprobs.astype(np.float64)
 
 
-def _reference(predictor: MaskPredictor, read: Read, logits: ReferenceLogits) -> Floats:
-    info, whole = predictor.info, completed(read, predictor.info)
+def _reference(info: ModelInfo, read: Read, logits: ReferenceLogits) -> Floats:
+    whole = completed(read, info)
     levels = (noise_levels(whole, info),) if info.is_time_conditioned else ()
     rows = logits(whole.token_ids, *levels)[read.positions]
     return naive_readout(rows, read).logprobs.astype(np.float64)
@@ -92,21 +99,12 @@ def _check_completed(
 
 
 def _check_guidance(
-    predictor: MaskPredictor,
-    read: Read,
-    rows: Floats,
-    tolerance: float,
-    logits: ReferenceLogits | None,
+    predictor: MaskPredictor, read: Read, rows_of: Callable[[Read], Floats], tolerance: float
 ) -> None:
     """Check u + (s + 1)(c - u), but for tokens that neither text allows."""
     bare, special = read.token_ids.copy(), predictor.info.special
     bare[: len(bare) // 2 + 1] = bare[-1] if special.mask_id is None else special.mask_id
-    unguided = replace(read, token_ids=bare)
-    without = (
-        _logprobs(predictor, unguided)
-        if logits is None
-        else _reference(predictor, unguided, logits)
-    )
+    rows, without = rows_of(read), rows_of(replace(read, token_ids=bare))
     is_possible = np.isfinite(rows) & np.isfinite(without)
     with np.errstate(invalid="ignore"):
         guided = np.where(is_possible, without + (SCALE + 1) * (rows - without), -np.inf)
@@ -154,7 +152,8 @@ def _check_shadows(
 
 def _candidates(rows: Floats, forbidden: tuple[int, ...]) -> Iterator[tuple[str, Candidates]]:
     """Yield questions that are answered otherwise where what the name says is ignored."""
-    best, second = np.argsort(-rows[0], kind="stable")[:2].tolist()
+    order = np.argsort(-rows[0], kind="stable").tolist()
+    best, second, *_ = (token for token in order if token not in forbidden)
     more = float(min(rows[0, best] - rows[0, second], 100.0)) + 1.0
     noise = Noise(5)
     drawn = Candidates(2.0, noise=noise, forbidden=forbidden)
@@ -165,6 +164,7 @@ def _candidates(rows: Floats, forbidden: tuple[int, ...]) -> Iterator[tuple[str,
     plain = Candidates(forbidden=forbidden)
     yield "the likeliest token", plain
     yield "forbidden", Candidates(forbidden=(*forbidden, best))
+    yield "allowed", replace(plain, allowed=(second,))
     yield "bias", replace(plain, bias=((second, more),))
     yield "unranked", replace(plain, unranked=(best,))
     yield "confidence 'entropy'", replace(plain, confidence="entropy")

@@ -112,7 +112,9 @@ class ToyPredictor(MaskPredictor):
         if (guidance := read.guidance) is not None:
             context = None if read.context_ids is None else guidance.context_ids
             bare = self._logits_at(read, guidance.token_ids, context)
-            logits = bare + (guidance.scale + 1) * (logits - bare)
+            with np.errstate(invalid="ignore"):
+                guided = bare + (guidance.scale + 1) * (logits - bare)
+            logits = np.where(np.isneginf(bare), bare, guided)
         return naive_readout(logits, read)
 
     def _logits_at(self, read: Read, ids: Ids, context: Ids | None) -> Logits:

@@ -24,7 +24,7 @@ from dise_core import (
 )
 from dise_core.models.attention import BIDIRECTIONAL, Attention
 from dise_core.models.info import NoiseKind
-from dise_core.testing import ToyPredictor, check_mask_predictor, naive_readout
+from dise_core.testing import ToyPredictor, check_mask_predictor
 from dise_core.testing.toy_model import MASK, LetterTokenizer, Logits
 from tests import reference_dream, reference_llada, reference_modernbert
 
@@ -53,22 +53,6 @@ def unshadowed(read: Read) -> Read:
 def unfinished(read: Read) -> Read:
     """Blocks are not completed."""
     return replace(read, is_complete=True)
-
-
-def greedy(read: Read) -> Read:
-    readout = read.readout
-    if not isinstance(readout, Candidates) or not readout.is_drawn:
-        return read
-    return replace(read, readout=replace(readout, temperature=0.0))
-
-
-def plain(read: Read) -> Read:
-    """Bias, unranked and the kind of confidence are ignored."""
-    readout = read.readout
-    if not isinstance(readout, Candidates) or readout.allowed:
-        return read
-    bare = replace(readout, bias=(), unranked=(), confidence="probability")
-    return replace(read, readout=bare)
 
 
 class Unshifted(ToyPredictor):
@@ -114,8 +98,6 @@ class Padded(ToyPredictor):
         (Changing(unguided), r"guidance must make the logits u \+ \(s \+ 1\)\(c - u\)"),
         (Changing(unshadowed), "a shadow must be answered as if its position were masked"),
         (Unshifted(), "must be answered with the distribution for the token AT i"),
-        (Changing(greedy), "Candidates must heed the temperature: the tokens are"),
-        (Changing(plain), "Candidates must heed bias: the tokens are"),
         (Garbled(), "decode must return the text that encode was given"),
         (Changing(unfinished, BlockCausal(4)), "must be read with end tokens up to the block"),
         (Padded(), "alone and in a batch"),
@@ -132,6 +114,8 @@ def test_each_wrong_adapter_fails_by_the_promise_that_it_breaks(
 @pytest.mark.parametrize(
     ("field", "value", "promise"),
     [
+        ("temperature", 0.0, "the temperature: the tokens"),
+        ("allowed", (), "allowed: the tokens"),
         ("bias", (), "bias: the tokens"),
         ("unranked", (), "unranked: the confidences"),
         ("confidence", "probability", "confidence 'entropy': the confidences"),
@@ -146,10 +130,9 @@ def test_an_option_of_candidates_that_is_ignored_is_named(
     field: str, value: Any, promise: str
 ) -> None:
     def ignore(read: Read) -> Read:
-        readout = read.readout
-        if not isinstance(readout, Candidates) or readout.allowed:
+        if not isinstance(read.readout, Candidates):
             return read
-        return replace(read, readout=replace(readout, **{field: value}))
+        return replace(read, readout=replace(read.readout, **{field: value}))
 
     with pytest.raises(AssertionError, match=f"Candidates must heed {promise}"):
         check_mask_predictor(Changing(ignore))
@@ -160,21 +143,8 @@ class Masked(ToyPredictor):
 
     abilities = frozenset({"shadow"})
 
-    def _answer(self, read: Read) -> Reading:
-        guidance = read.guidance
-        rows = self._rows(read, read.token_ids)
-        if guidance is not None:
-            bare = self._rows(read, guidance.token_ids)
-            rows = bare + (guidance.scale + 1) * (rows - bare)
-        rows[:, MASK] = -np.inf
-        return naive_readout(rows, read)
-
-    def _rows(self, read: Read, ids: Ids) -> Logits:
-        rows: Logits = super()._logits_at(read, ids, None)
-        return rows
-
-    def reference(self, ids: Ids) -> Floats:
-        rows: Logits = super().logits(ids)
+    def logits(self, ids: Ids) -> Logits:
+        rows = super().logits(ids)
         rows[:, MASK] = -np.inf
         return rows
 
@@ -213,23 +183,14 @@ class Carrying(Masked):
 
     abilities = frozenset()
 
-    def _rows(self, read: Read, ids: Ids) -> Logits:
-        return self.reference(ids)[read.positions]
-
-    def reference(self, ids: Ids) -> Floats:
-        rows = super().reference(ids)
+    def logits(self, ids: Ids) -> Logits:
+        rows = super().logits(ids)
         rows[:, ids[ids != MASK][-1:]] += 9.0  # what is likeliest stands in the text
         rows[(ids != MASK)[:, None] & (np.arange(len(self._embedding)) != ids[:, None])] = -np.inf
         return rows
 
     def _answer(self, read: Read) -> Reading:
-        guidance, rows = read.guidance, self._rows(read, read.token_ids)
-        if guidance is not None:
-            bare = self._rows(read, guidance.token_ids)
-            with np.errstate(invalid="ignore"):
-                guided = bare + (guidance.scale + 1) * (rows - bare)
-            rows = np.where(np.isfinite(bare), guided, -np.inf)
-        reading = naive_readout(rows, read)
+        reading = super()._answer(read)
         if not isinstance(read.readout, Candidates):
             return reading
         ids = np.where(np.isneginf(reading.logprobs), MASK, reading.token_ids)
@@ -248,7 +209,7 @@ class Carrying(Masked):
     ],
 )
 def test_a_right_toy_passes(toy: ToyPredictor) -> None:
-    check_mask_predictor(toy, logits=getattr(toy, "reference", toy.logits))
+    check_mask_predictor(toy, logits=toy.logits)
 
 
 def test_a_model_without_a_mask_passes() -> None:
@@ -274,13 +235,8 @@ class Timed(ToyPredictor):
         rows: Logits = self.logits(ids) * (1 + levels[:, None])
         return rows
 
-    def _answer(self, read: Read) -> Reading:
-        levels, guidance = self._levels(read), read.guidance
-        rows = self.grown(read.token_ids, levels)[read.positions]
-        if guidance is not None:
-            bare = self.grown(guidance.token_ids, levels)[read.positions]
-            rows = bare + (guidance.scale + 1) * (rows - bare)
-        return naive_readout(rows, read)
+    def _logits_at(self, read: Read, ids: Ids, context: Ids | None) -> Logits:
+        return self.grown(ids, self._levels(read))[read.positions]
 
     def _levels(self, read: Read) -> Floats:
         return noise_levels(read, self.info)
