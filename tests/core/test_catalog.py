@@ -1,11 +1,10 @@
 """Names: the selector grammar, unknown names, settings."""
 
-import asyncio
 from typing import ClassVar
 
 import pytest
 
-from dise_core import LLM, AsyncLLM, EngineConfig, InputError
+from dise_core import LLM, EngineConfig, InputError
 from dise_core.errors import UnknownNameError
 from dise_core.models.attention import Causal
 from dise_core.plugins.catalog import Catalog
@@ -224,14 +223,6 @@ def test_an_adapter_is_the_models_and_a_judge_finds_its_own() -> None:
 
     llm = LLM("x", judge="judge", adapter="shy", catalog=models(shy=Shy, judge=Judge))
     assert (type(llm.predictor), type(llm.planner.predictors["judge"])) == (Shy, Judge)
-
-
-def test_an_async_engine_takes_the_adapter_too() -> None:
-    async def loaded() -> object:
-        async with AsyncLLM("x", adapter="shy", catalog=models(shy=Shy, any=Rival)) as llm:
-            return llm.predictor
-
-    assert type(asyncio.run(loaded())) is Shy
 
 
 def test_what_failed_is_told_where_nobody_claims_the_model() -> None:

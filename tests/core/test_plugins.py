@@ -42,44 +42,28 @@ class Unfinished(Selector):
     """Lacks its method."""
 
 
-def plugin(
-    monkeypatch: pytest.MonkeyPatch, name: str, **functions: Callable[..., object]
-) -> EntryPoint:
-    """Return the entry point of a module made of these functions."""
-    module = types.ModuleType(f"plugin_{name}")
-    vars(module).update(functions)
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    return EntryPoint(name, module.__name__, "dise")
+Plugin = Callable[..., EntryPoint]
+
+
+@pytest.fixture
+def plugin(monkeypatch: pytest.MonkeyPatch) -> Plugin:
+    """Return what makes the entry point of a module of hooks: functions, or what they return."""
+
+    def made(name: str, **hooks: object) -> EntryPoint:
+        module = types.ModuleType(f"plugin_{name}")
+        for hook, value in hooks.items():
+            function = value if callable(value) else hookimpl(lambda value=value: value)
+            setattr(module, hook, function)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        return EntryPoint(name, module.__name__, "dise")
+
+    return made
 
 
 def assert_broken(points: Iterable[EntryPoint], text: str) -> None:
     """Assert that one of the plugins is broken, and that the text, a pattern, says how."""
     [problem] = discover(points).problems
     assert re.search(text, str(problem)), problem
-
-
-def hook(name: str, answer: object) -> Callable[[], object]:
-    """Return an implementation of that hook."""
-
-    @hookimpl
-    def implementation() -> object:
-        return answer
-
-    implementation.__name__ = name
-    return implementation
-
-
-def selectors(classes: object) -> Callable[[], object]:
-    return hook("dise_selectors", classes)
-
-
-def test_the_built_ins_are_found_like_any_plugin() -> None:
-    catalog = installed_catalog()
-    for entry, owner in (
-        (catalog.scorers["dise"], "strategies"),
-        (catalog.mask_predictors["countdown"], "adapters"),
-    ):
-        assert (entry.plugin, entry.is_built_in) == (owner, True)
 
 
 class Abacus(Backend[str]):
@@ -94,21 +78,13 @@ class WithoutOpen(Backend[str]):
     """Lacks its method."""
 
 
-def engines(classes: object) -> Callable[[], object]:
-    return hook("dise_engines", classes)
-
-
-def test_a_plugin_adds_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    catalog = discover([plugin(monkeypatch, "mine", dise_engines=engines({"abacus": Abacus}))])
+def test_a_plugin_adds_an_engine(plugin: Plugin) -> None:
+    catalog = discover([plugin("mine", dise_engines={"abacus": Abacus})])
     reader = catalog.backend("abacus").open("toy", EngineConfig(engine="abacus"))
     [reading] = reader.read([Read(np.array([1, 2]), np.array([1]), TopLogProbs(1))])
     assert reading.logprobs.shape == (1, 1)
     with pytest.raises(UnknownNameError, match=r"unknown engine 'vllm'\. Known: abacus"):
         catalog.backend("vllm")
-    assert_broken(
-        [plugin(monkeypatch, "mine", dise_engines=engines({"half": WithoutOpen}))],
-        "'half' does not implement open",
-    )
 
 
 class Threads(Params):
@@ -132,10 +108,10 @@ class Threaded(Abacus):
     ],
 )
 def test_an_engine_checks_options_of_its_own(
-    monkeypatch: pytest.MonkeyPatch, options: dict[str, object], problem: str
+    plugin: Plugin, options: dict[str, object], problem: str
 ) -> None:
-    both = engines({"abacus": Abacus, "threaded": Threaded})
-    catalog = discover([plugin(monkeypatch, "mine", dise_engines=both)])
+    both = {"abacus": Abacus, "threaded": Threaded}
+    catalog = discover([plugin("mine", dise_engines=both)])
     catalog.check_engine(EngineConfig(engine="threaded", **{"num_threads": 2}))
     catalog.check_engine(EngineConfig(engine="abacus", **{"num_threads": 1}))
     with pytest.raises(InputError, match=re.escape(problem)):
@@ -158,31 +134,36 @@ def test_an_engines_own_options_may_be_given_as_its_object() -> None:
     ],
 )
 def test_an_engine_with_an_option_that_cannot_be_given_is_broken(
-    monkeypatch: pytest.MonkeyPatch, field: dict[str, Any], problem: str
+    plugin: Plugin, field: dict[str, Any], problem: str
 ) -> None:
     members = {"options": create_model("Options", __base__=Params, **field)}
-    bad = engines({"bad": type("Bad", (Abacus,), members)})
-    assert_broken([plugin(monkeypatch, "mine", dise_engines=bad)], problem)
+    bad = {"bad": type("Bad", (Abacus,), members)}
+    assert_broken([plugin("mine", dise_engines=bad)], problem)
 
 
-def test_what_is_no_class_is_imported_when_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_class_is_imported_when_it_is_used(plugin: Plugin) -> None:
     values = {"later": "json:dumps", "now": repr, "lost": "json:no_such", "gone": "no_such:verb"}
-    catalog = discover([plugin(monkeypatch, "mine", dise_commands=hook("dise_commands", values))])
+    catalog = discover([plugin("mine", dise_commands=values)])
     assert list(catalog.commands) == [*values]
     assert catalog.commands["later"].load() is json.dumps
     assert catalog.commands["now"].load() is repr
     for name, problem in (("lost", "AttributeError"), ("gone", "ModuleNotFoundError")):
         with pytest.raises(PluginError, match=rf"plugin 'mine': '.*:.*' cannot be .*{problem}"):
             catalog.commands[name].load()
-    assert_broken(
-        [plugin(monkeypatch, "mine", dise_commands=hook("dise_commands", {"bad": "no place"}))],
-        "'bad' is 'no place', which is no \"module:name\"",
-    )
 
 
-def test_two_plugins_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = plugin(monkeypatch, "twin", dise_selectors=selectors({"x": Nothing}))
-    assert_broken([point, point], "two plugins are called 'twin'")
+class PanicError(BaseException):
+    """What no handler of Exception catches, like the panics of modules in Rust."""
+
+
+def raising(error: BaseException) -> Callable[[], object]:
+    """Return an implementation of a hook that raises this."""
+
+    @hookimpl
+    def implementation() -> object:
+        raise error
+
+    return implementation
 
 
 @hookimpl
@@ -190,29 +171,36 @@ def eager(settings: object) -> dict[str, object]:
     return {}
 
 
-@hookimpl
-def failing() -> dict[str, object]:
-    raise KeyError("lost")
-
-
 def unmarked() -> dict[str, object]:
     return {}
 
 
 @pytest.mark.parametrize(
-    ("functions", "text"),
+    ("hooks", "text"),
     [
-        ({"dise_selectors": selectors({}), "dise_selector": selectors({})},
+        ({"dise_selectors": {}, "dise_selector": {}},
          "plugin 'bad'.*dise_selector.*Hooks: dise_commands, dise_constraints, dise_datasets"),
         ({"dise_scorers": eager}, "plugin 'bad'.*settings"),
-        ({"dise_scorers": failing}, r"'bad' fails in dise_scorers\(\): KeyError: 'lost'"),
+        ({"dise_scorers": raising(KeyError("lost"))},
+         r"'bad' fails in dise_scorers\(\): KeyError: 'lost'"),
+        ({"dise_scorers": raising(PanicError("poisoned"))},
+         r"'bad' fails in dise_scorers\(\): PanicError: poisoned"),
         ({"dise_selectors": unmarked}, "plugin 'bad' has no function marked with hookimpl"),
+        ({"dise_selectors": [Nothing]}, r"must return \{name: class\}"),
+        ({"dise_selectors": {"x": Nothing()}}, "which is not a subclass of Selector"),
+        ({"dise_selectors": {"x": dict}}, "which is not a subclass of Selector"),
+        ({"dise_selectors": {"x": Unfinished}}, "'x' does not implement select"),
+        ({"dise_engines": {"half": WithoutOpen}}, "'half' does not implement open"),
+        ({"dise_selectors": {"X y": Nothing}}, "the name 'X y' may hold lower-case letters"),
+        ({"dise_selectors": {"a+b": Nothing}}, "the name 'a\\+b' may hold"),
+        ({"dise_selectors": {3: Nothing}}, "the name 3 may hold"),
+        ({"dise_commands": {"bad": "no place"}}, "is 'no place', which is no \"module:name\""),
     ],
 )  # fmt: skip
 def test_a_plugin_with_a_wrong_hook_is_named(
-    monkeypatch: pytest.MonkeyPatch, functions: dict[str, Callable[..., object]], text: str
+    plugin: Plugin, hooks: dict[str, object], text: str
 ) -> None:
-    assert_broken([plugin(monkeypatch, "bad", **functions)], text)
+    assert_broken([plugin("bad", **hooks)], text)
 
 
 @pytest.mark.parametrize(
@@ -233,38 +221,11 @@ def test_a_plugin_that_cannot_be_imported_is_named(
     assert_broken([EntryPoint("bad", module, "dise")], text)
 
 
-class PanicError(BaseException):
-    """What no handler of Exception catches, like the panics of modules in Rust."""
-
-
-def raising(error: BaseException) -> Callable[[], object]:
-    """Return an implementation of a hook that raises this."""
-
-    @hookimpl
-    def dise_selectors() -> object:
-        raise error
-
-    return dise_selectors
-
-
-def test_a_hook_that_raises_a_base_exception_of_its_own_breaks_its_plugin_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    points = [
-        plugin(monkeypatch, "bad", dise_selectors=raising(PanicError("poisoned"))),
-        plugin(monkeypatch, "good", dise_selectors=selectors({"nothing": Nothing})),
-    ]
-    catalog = discover(points)
-    [problem] = catalog.problems
-    assert str(problem) == "plugin 'bad' fails in dise_selectors(): PanicError: poisoned"
-    assert (problem.plugin, list(catalog.selectors)) == ("bad", ["nothing"])
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit])
 def test_what_ends_the_program_passes_through_a_hook(
-    monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+    plugin: Plugin, error: type[BaseException]
 ) -> None:
-    points = [plugin(monkeypatch, "bad", dise_selectors=raising(error()))]
+    points = [plugin("bad", dise_selectors=raising(error()))]
     with pytest.raises(error):
         discover(points)
 
@@ -279,7 +240,7 @@ def test_a_class_whose_import_panics_is_named_when_it_is_used(
 
 
 def test_a_class_by_its_place_is_imported_and_checked_when_it_is_used(
-    monkeypatch: pytest.MonkeyPatch,
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = {
         "whole": "tests.core.test_plugins:Every",
@@ -288,7 +249,7 @@ def test_a_class_by_its_place_is_imported_and_checked_when_it_is_used(
         "half": "tests.core.test_plugins:Unfinished",
     }
     monkeypatch.delitem(sys.modules, "json.decoder", raising=False)
-    catalog = discover([plugin(monkeypatch, "mine", dise_selectors=selectors(places))])
+    catalog = discover([plugin("mine", dise_selectors=places)])
     assert catalog.problems == ()
     assert catalog.selector("whole")
     for name, problem in (
@@ -305,12 +266,12 @@ def test_a_class_by_its_place_is_imported_and_checked_when_it_is_used(
     [(None, {"a", "b"}), ("", set()), ("b", {"b"}), (" a, b,", {"a", "b"}), ("c", set())],
 )
 def test_the_environment_names_the_plugins_that_are_wanted(
-    monkeypatch: pytest.MonkeyPatch, allowed: str | None, plugins_found: set[str]
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch, allowed: str | None, plugins_found: set[str]
 ) -> None:
     points = [
         *entry_points(group="dise", name="strategies"),
-        plugin(monkeypatch, "a", dise_selectors=selectors({"x": Nothing})),
-        plugin(monkeypatch, "b", dise_selectors=selectors({"y": Nothing})),
+        plugin("a", dise_selectors={"x": Nothing}),
+        plugin("b", dise_selectors={"y": Nothing}),
     ]
     monkeypatch.setattr(plugins, "entry_points", lambda group: points)
     monkeypatch.delenv("DISE_PLUGINS", raising=False)
@@ -341,35 +302,15 @@ def test_two_classes_asked_for_at_once_are_imported_one_after_the_other(
     assert begun in ([0, 0, 1, 1], [1, 1, 0, 0])
 
 
-@pytest.mark.parametrize(
-    ("classes", "text"),
-    [
-        ([Nothing], r"must return \{name: class\}"),
-        ({"x": Nothing()}, "which is not a subclass of Selector"),
-        ({"x": dict}, "which is not a subclass of Selector"),
-        ({"x": Unfinished}, "'x' does not implement select"),
-        ({"X y": Nothing}, "the name 'X y' may hold lower-case letters"),
-        ({"a+b": Nothing}, "the name 'a\\+b' may hold"),
-        ({3: Nothing}, "the name 3 may hold"),
-    ],
-)
-def test_a_wrong_answer_of_a_hook_is_refused(
-    monkeypatch: pytest.MonkeyPatch, classes: object, text: str
-) -> None:
-    assert_broken([plugin(monkeypatch, "wrong", dise_selectors=selectors(classes))], text)
-
-
-def test_broken_plugins_are_each_named_and_the_others_still_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_broken_plugins_are_each_named_and_the_others_still_found(plugin: Plugin) -> None:
     half = {"taken": Nothing, "left-out": Nothing}
     catalog = discover(
         [
-            plugin(monkeypatch, "wrong", dise_selectors=selectors({"x": dict})),
-            plugin(monkeypatch, "mine", dise_selectors=selectors({"taken": Nothing})),
+            plugin("wrong", dise_selectors={"x": dict}),
+            plugin("mine", dise_selectors={"taken": Nothing}),
             EntryPoint("gone", "no_such_module", "dise"),
-            plugin(monkeypatch, "second", dise_selectors=selectors(half)),
-            plugin(monkeypatch, "sound", dise_selectors=selectors({"nothing": Nothing})),
+            plugin("second", dise_selectors=half),
+            plugin("sound", dise_selectors={"nothing": Nothing}),
         ]
     )
     assert {name: entry.plugin for name, entry in catalog.selectors.items()} == {
@@ -392,14 +333,14 @@ class Every(Nothing):
 
 
 def test_a_built_in_keeps_its_name_and_every_other_plugin_has_a_name_of_its_own(
-    monkeypatch: pytest.MonkeyPatch,
+    plugin: Plugin,
 ) -> None:
     both = {"full": Every, "every-K": Every}
     catalog = discover(
         [
             *entry_points(group="dise", name="strategies"),
-            plugin(monkeypatch, "sound", dise_selectors=selectors({"nothing": Nothing})),
-            plugin(monkeypatch, "rival", dise_selectors=selectors(both)),
+            plugin("sound", dise_selectors={"nothing": Nothing}),
+            plugin("rival", dise_selectors=both),
             EntryPoint("gone", "no_such_module", "dise"),
         ]
     )
@@ -415,12 +356,12 @@ def test_a_built_in_keeps_its_name_and_every_other_plugin_has_a_name_of_its_own(
             catalog.selector(name)
 
 
-def test_a_broken_adapter_stops_no_model_that_others_claim(monkeypatch: pytest.MonkeyPatch) -> None:
-    toys = hook("dise_mask_predictors", {"toy": ToyPredictor})
+def test_a_broken_adapter_stops_no_model_that_others_claim(plugin: Plugin) -> None:
+    toys = {"toy": ToyPredictor}
     catalog = discover(
         [
             EntryPoint("gone", "no_such_module", "dise"),
-            *(plugin(monkeypatch, name, dise_mask_predictors=toys) for name in "ab"),
+            *(plugin(name, dise_mask_predictors=toys) for name in "ab"),
             *entry_points(group="dise", name="adapters"),
         ]
     )
@@ -444,20 +385,16 @@ def test_the_log_says_once_which_plugins_are_broken(
     assert caplog.messages == ["dise: plugin 'gone' is broken (`dise plugins` lists what works)"]
 
 
-def test_whoever_takes_a_built_in_name_is_at_fault_and_not_dise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_whoever_takes_a_built_in_name_is_at_fault_and_not_dise(plugin: Plugin) -> None:
     ours = list(entry_points(group="dise", name="strategies"))
-    catalog = discover(
-        [plugin(monkeypatch, "a", dise_selectors=selectors({"full": Nothing})), *ours]
-    )
+    catalog = discover([plugin("a", dise_selectors={"full": Nothing}), *ours])
     assert catalog.selectors["full"].is_built_in
     [problem] = catalog.problems
     assert str(problem) == (
         "plugin 'a' registers selector 'full', which another plugin has: write 'a:full' for its "
         "own; its other names are as it says"
     )
-    twin = plugin(monkeypatch, "strategies", dise_selectors=selectors({"x": Nothing}))
+    twin = plugin("strategies", dise_selectors={"x": Nothing})
     catalog = discover([twin, *ours])
     assert catalog.selectors["full"].is_built_in
     [problem] = catalog.problems

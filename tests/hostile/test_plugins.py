@@ -222,17 +222,6 @@ def test_a_wrong_answer_names_its_strategy_and_the_rule(
         llm.generate([1, 2], params)
 
 
-def test_a_text_after_another_prompt_is_refused() -> None:
-    class OtherPrompt(LengthController):
-        def generate(self, prompt: Any, denoiser: Any, scorer: Any) -> Plan[Generation]:
-            text = yield from denoiser.write(np.append(prompt, 1), 2)
-            return Generation(text, (yield from scorer.evaluate(text)))
-
-    llm = LLM(ToyPredictor(), catalog=with_guests(length_controllers={"bad": OtherPrompt}))
-    with pytest.raises(PluginError, match=r"length controller .* begins with the prompt"):
-        llm.generate([1, 2], SamplingParams(max_tokens=2, length="bad"))
-
-
 def revision_of(ids: Any, **changes: Any) -> Callable[[Generation], Any]:
     """What a reviser answers: a text with these ids, and whatever else is changed."""
 
