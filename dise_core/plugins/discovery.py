@@ -11,9 +11,9 @@ from typing import Any
 from dise_core.errors import InputError, PluginError, did_you_mean, error_line
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.entry import LEAVING, OWN_DISTRIBUTION, Entry
-from dise_core.plugins.hooks import HOOKS, PLACE, Additions, declared
+from dise_core.plugins.hooks import PLACE, Additions, declared
 from dise_core.plugins.hookspecs import PROJECT
-from dise_core.plugins.kinds import ENGINE, KINDS, LATE, Kind
+from dise_core.plugins.kinds import BY_PLURAL, ENGINE, LATE, Kind
 
 ALLOWED = "DISE_PLUGINS"
 """The variable that names the third parties' plugins that are wanted; unset, all are."""
@@ -55,7 +55,7 @@ def discover(points: Iterable[EntryPoint], allowed: str | None = None) -> Catalo
     points, problems = list(points), list[PluginError]()
     if allowed is not None:
         points, problems = _allowed(points, allowed)
-    registry: Additions = {hook: {} for hook in HOOKS}
+    registry: Additions = {plural: {} for plural in BY_PLURAL}
     names: set[str] = set()
     for point in sorted(
         points, key=lambda point: (not _is_built_in(point), point.name, point.value)
@@ -73,7 +73,7 @@ def with_plugins(catalog: Catalog, plugins: Iterable[object]) -> Catalog:
     strategies, adapters and engines, whose names are CLASS and MODULE:CLASS. A name that
     is taken becomes PLUGIN:NAME. Raises PluginError for anything else.
     """
-    registry: Additions = {kind.hook: dict(catalog.entries.get(kind.plural, {})) for kind in KINDS}
+    registry: Additions = {plural: dict(catalog.entries.get(plural, {})) for plural in BY_PLURAL}
     problems = [*catalog.problems]
     for plugin in plugins:
         if isinstance(plugin, type):
@@ -129,7 +129,7 @@ def _of_class(cls: type) -> Additions:
         if issubclass(cls, kind.base):
             entry: Entry[Any] = Entry(cls, cls.__module__, None, cls.__name__, kind)
             entry.load()
-            return {kind.hook: {cls.__name__: entry}}
+            return {kind.plural: {cls.__name__: entry}}
     bases = ", ".join(kind.base.__name__ for kind in CLASSES)
     raise PluginError(
         f"{cls!r:.80} is no plugin: give a subclass of {bases}, or a module or an object "
@@ -140,8 +140,8 @@ def _of_class(cls: type) -> Additions:
 
 def _catalog(registry: Additions, problems: Iterable[PluginError]) -> Catalog:
     entries = {
-        kind.plural: dict(sorted(items.items())) if kind.holds_classes else items
-        for kind, items in zip(KINDS, registry.values(), strict=True)
+        plural: dict(sorted(items.items())) if BY_PLURAL[plural].holds_classes else items
+        for plural, items in registry.items()
     }
     return Catalog(entries, tuple(problems))
 
@@ -180,19 +180,16 @@ def _add(additions: Additions, registry: Additions, plugin: str) -> Iterator[Plu
     """Add a plugin's entries. Yield what to say of those whose names others have, which
     are added as PLUGIN:NAME.
     """
-    clashes = [
-        (hook, name)
-        for hook, entries in additions.items()
-        for name in entries
-        if name in registry[hook]
-    ]
-    for hook, entries in additions.items():
+    clashes = list[tuple[str, str]]()
+    for plural, entries in additions.items():
         for name, entry in entries.items():
-            key = f"{plugin}:{name}" if (hook, name) in clashes else name
-            registry[hook][key] = entry
+            key = name
+            if name in registry[plural]:
+                key = f"{plugin}:{name}"
+                clashes.append((f"{BY_PLURAL[plural].title} {name!r}", repr(key)))
+            registry[plural][key] = entry
     if clashes:
-        names = " and ".join(f"{HOOKS[hook].title} {name!r}" for hook, name in clashes)
-        others = " and ".join(f"'{plugin}:{name}'" for _, name in clashes)
+        names, others = (" and ".join(texts) for texts in zip(*clashes, strict=True))
         yield PluginError(
             f"plugin {plugin!r} registers {names}, which another plugin has: write "
             f"{others} for its own; its other names are as it says",

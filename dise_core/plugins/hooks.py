@@ -23,7 +23,7 @@ PLACE = re.compile(r"[\w.]+:[\w.]+")
 """Where a value is, "module:name"."""
 
 Additions = dict[str, dict[str, Entry[Any]]]
-"""Entries by hook and name."""
+"""Entries by their kind's plural, and by name."""
 
 
 def declared(plugin: object, name: str, distribution: str | None = None) -> Additions:
@@ -42,12 +42,14 @@ def declared(plugin: object, name: str, distribution: str | None = None) -> Addi
         raise PluginError(
             f"plugin {name!r}{home} has a hook {unknown[0]!r} that nobody asks. Hooks: {hook_names}"
         )
-    return {hook: _collect(hook, function, name, distribution) for hook, function in hooks.items()}
+    kinds = ((HOOKS[hook], function) for hook, function in hooks.items())
+    return {kind.plural: _collect(kind, function, name, distribution) for kind, function in kinds}
 
 
 def _collect(
-    hook: str, function: Callable[[], object], plugin: str, distribution: str | None
+    kind: Kind[Any], function: Callable[[], object], plugin: str, distribution: str | None
 ) -> dict[str, Entry[Any]]:
+    hook = kind.hook
     try:
         values = function()
     except LEAVING:
@@ -55,16 +57,15 @@ def _collect(
     except BaseException as error:
         raise PluginError(f"plugin {plugin!r} fails in {hook}(): {error_line(error)}") from error
     if not isinstance(values, Mapping):
-        noun = "class" if HOOKS[hook].holds_classes else "value"
+        noun = "class" if kind.holds_classes else "value"
         raise PluginError(
             f"plugin {plugin!r}, {hook}() must return {{name: {noun}}}, not {values!r:.80}"
         )
     for name, value in values.items():
         _check_name(name, value, plugin, hook)
-    origin = plugin, distribution
-    entries = {n: Entry(value, *origin, n, HOOKS[hook]) for n, value in values.items()}
+    entries = {n: Entry(value, plugin, distribution, n, kind) for n, value in values.items()}
     for entry in entries.values():
-        _check(entry, HOOKS[hook])
+        _check(entry, kind)
     return entries
 
 
