@@ -1,14 +1,24 @@
-"""Algorithm 1 on a model that does what a script says."""
+"""Length controllers, and a model that does what a script says."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from dise_core import Candidates, Read, Reading, SamplingParams
-from dise_core.noise import Noise
+from dise_core import (
+    Candidates,
+    Denoiser,
+    Generation,
+    LengthController,
+    Noise,
+    Read,
+    Reading,
+    SamplingParams,
+    SequenceScorer,
+    count_nfe,
+    drive,
+)
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import MASK
-from dise_core.writing.denoise import Denoiser
 from dise_strategies.unmasking.ranked import LowConfidence
 
 PROMPT = [1, 2]
@@ -46,7 +56,16 @@ class ScriptedModel:
         return Reading(tokens, np.zeros(num_masks, np.float32), np.ones(num_masks))
 
 
-def denoiser_of(max_length: int, **settings: object) -> Denoiser:
-    """Return the writer of a model of that many positions."""
+def generated(
+    controller: LengthController,
+    answer: Callable[[Sequence[Read]], Sequence[Reading]],
+    max_length: int,
+    scorer: SequenceScorer,
+    **settings: object,
+) -> tuple[Generation, int]:
+    """Return what a length controller writes behind PROMPT, and its passes. answer: of a
+    model of max_length positions, with the toy model's tokens.
+    """
     params = SamplingParams(**settings)  # type: ignore[arg-type]
-    return Denoiser(ToyPredictor(max_length).info, LowConfidence(), Noise(0), params)
+    denoiser = Denoiser(ToyPredictor(max_length).info, LowConfidence(), Noise(0), params)
+    return drive(count_nfe(controller.generate(np.array(PROMPT), denoiser, scorer)), answer)

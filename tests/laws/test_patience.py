@@ -1,25 +1,16 @@
 """What holds for Algorithm 1, whatever the scores are."""
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dise_core import drive
 from dise_core.scoring.sequence_scorer import SequenceScorer
-from dise_core.writing.generation import Generation
 from dise_strategies.lengths.dise_flexible import DiSEFlexible
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.selectors.whole import Full
-from tests.scripted_model import PROMPT, ScriptedModel, denoiser_of
+from tests.scripted_model import ScriptedModel, generated
 
 scores = st.lists(st.integers(-8, 0).map(lambda n: n / 4), min_size=30, max_size=30)
 limits = st.integers(1, 6)
-
-
-def run(values: list[float], controller: DiSEFlexible, max_length: int) -> Generation:
-    denoiser = denoiser_of(max_length, max_tokens=5, block_length=64, tokens_per_step=64)
-    plan = controller.generate(np.array(PROMPT), denoiser, SequenceScorer(DiSE(), Full()))
-    return drive(plan, ScriptedModel(values).read)
 
 
 controllers = st.builds(
@@ -31,7 +22,9 @@ controllers = st.builds(
 def test_algorithm_1_keeps_its_bounds_and_returns_the_best_it_saw(
     values: list[float], controller: DiSEFlexible, max_length: int
 ) -> None:
-    result = run(values, controller, max_length)
+    model, scorer = ScriptedModel(values), SequenceScorer(DiSE(), Full())
+    settings = {"max_tokens": 5, "block_length": 64, "tokens_per_step": 64}
+    result, _ = generated(controller, model.read, max_length, scorer, **settings)
     seen = [step.score for step in result.trace]
     assert seen == values[: len(seen)]
     assert len(seen) - 1 <= controller.max_iterations - 1

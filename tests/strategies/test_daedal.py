@@ -8,16 +8,13 @@ import pytest
 
 from dise_core import LLM, InputError, SamplingParams
 from dise_core.arrays import Floats
-from dise_core.noise import Noise
-from dise_core.plans.plan import drive
 from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END, MASK
-from dise_core.writing.denoise import Denoiser
 from dise_strategies.lengths.daedal import DAEDAL
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.selectors.whole import Full
-from dise_strategies.unmasking.ranked import LowConfidence
+from tests.scripted_model import generated
 from tests.strategies.ending_model import PROMPT, EndingModel
 
 
@@ -128,12 +125,9 @@ def test_the_cases_grow_in_both_stages_and_stop_for_both_reasons() -> None:
 
 
 def test_the_model_ends_the_growth_where_its_context_is_full() -> None:
-    params = SamplingParams(max_tokens=8, block_length=5)
-    denoiser = Denoiser(ToyPredictor(max_length=20).info, LowConfidence(), Noise(0), params)
-    plan = DAEDAL(eos_check_tokens=6).generate(
-        np.array(PROMPT), denoiser, SequenceScorer(DiSE(), Full())
-    )
-    result = drive(plan, EndingModel(0.0, 0).read)
+    controller, scorer = DAEDAL(eos_check_tokens=6), SequenceScorer(DiSE(), Full())
+    read = EndingModel(0.0, 0).read
+    result, _ = generated(controller, read, 20, scorer, max_tokens=8, block_length=5)
     assert (len(result.sequence), result.stopped_by) == (20, "context")
 
 

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from dise_core import LLM, SamplingParams, TokenSequence, drive
-from dise_core.plans.cost import count_nfe
+from dise_core import LLM, SamplingParams, TokenSequence
 from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END, MASK
-from dise_core.writing.generation import Generation
 from dise_strategies.lengths.dise_flexible import DiSEFlexible
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.selectors.whole import ResponseText
-from tests.scripted_model import PROMPT, ScriptedModel, denoiser_of
+from tests.scripted_model import PROMPT, ScriptedModel, generated
 
 A, B, C, D, E = 3, 4, 5, 6, 7
 
@@ -105,19 +103,17 @@ CASES = {
 }
 
 
-def run(
-    controller: DiSEFlexible, model: ScriptedModel, base_length: int, max_length: int
-) -> tuple[Generation, int]:
-    denoiser = denoiser_of(max_length, max_tokens=base_length, tokens_per_step=99)
-    plan = controller.generate(np.array(PROMPT), denoiser, SequenceScorer(DiSE(), ResponseText()))
-    return drive(count_nfe(plan), model.read)
+SCORER = SequenceScorer(DiSE(), ResponseText())
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_algorithm_1_makes_the_trace_written_by_hand(name: str) -> None:
     case = CASES[name]
     model = ScriptedModel(case.scores, case.fills)
-    result, nfe = run(DiSEFlexible(**case.settings), model, len(case.fills[0]), case.max_length)
+    controller, first = DiSEFlexible(**case.settings), len(case.fills[0])
+    result, nfe = generated(
+        controller, model.read, case.max_length, SCORER, max_tokens=first, tokens_per_step=99
+    )
     assert model.scored == case.scored
     assert result.sequence.response.tolist() == case.answer
     trace = [(len(text), score, 2) for text, score in zip(case.scored, case.scores, strict=True)]
@@ -131,12 +127,9 @@ def test_algorithm_1_makes_the_trace_written_by_hand(name: str) -> None:
 
 def test_a_tail_longer_than_a_block_is_written_in_blocks() -> None:
     toy = ToyPredictor()
-    denoiser = denoiser_of(40, max_tokens=7, block_length=4, tokens_per_step=99)
     controller = DiSEFlexible(max_iterations=2, mask_size=6)
-    drive(
-        controller.generate(np.array(PROMPT), denoiser, SequenceScorer(DiSE(), ResponseText())),
-        toy.read,
-    )
+    settings = {"max_tokens": 7, "block_length": 4, "tokens_per_step": 99}
+    generated(controller, toy.read, 40, SCORER, **settings)
     masks = [int((ids == MASK).sum()) for [ids, *_] in toy.batches if (ids == MASK).any()]
     length = len(toy.batches[-1][0]) - len(PROMPT) - 1
     tail = min(6, length) + 1
@@ -163,8 +156,6 @@ def test_sampled_extensions_draw_anew_in_each_iteration() -> None:
     """At a very high temperature a tail of 8 random letters comes out the same twice about once in
     10^8 runs.
     """
-    toy = ToyPredictor()
-    denoiser = denoiser_of(40, max_tokens=8, tokens_per_step=99, temperature=1e6)
     controller = DiSEFlexible(max_iterations=3, patience=9, mask_size=8)
     texts: list[TokenSequence] = []
 
@@ -173,8 +164,7 @@ def test_sampled_extensions_draw_anew_in_each_iteration() -> None:
             texts.append(sequence)
             return (yield from super().score(sequence, selector))
 
-    drive(
-        controller.generate(np.array(PROMPT), denoiser, SequenceScorer(Watching(), ResponseText())),
-        toy.read,
-    )
+    settings = {"max_tokens": 8, "tokens_per_step": 99, "temperature": 1e6}
+    watching = SequenceScorer(Watching(), ResponseText())
+    generated(controller, ToyPredictor().read, 40, watching, **settings)
     assert texts[1].response[:7].tolist() != texts[2].response[:7].tolist()

@@ -18,22 +18,17 @@ from dise_core import (
     Reading,
     SamplingParams,
     TokenLogProbs,
-    drive,
 )
-from dise_core.noise import Noise
 from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.sequence import SpecialTokens
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END, MASK
-from dise_core.writing.denoise import Denoiser
 from dise_core.writing.generation import Generation
 from dise_strategies.lengths.cal import CAL
 from dise_strategies.lengths.smart_crop import SmartCrop
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.selectors.whole import Full
-from dise_strategies.unmasking.ranked import LowConfidence
-
-PROMPT = np.array([1, 2])
+from tests.scripted_model import PROMPT, generated
 
 
 class Scripted:
@@ -65,11 +60,9 @@ class Scripted:
 
 
 def run(controller: LengthController, script: Scripted, max_tokens: int) -> Generation:
-    params = SamplingParams(max_tokens=max_tokens, tokens_per_step=99, block_length=99)
-    denoiser = Denoiser(ToyPredictor(max_length=300).info, LowConfidence(), Noise(0), params)
-    result = drive(
-        controller.generate(PROMPT, denoiser, SequenceScorer(DiSE(), Full())), script.read
-    )
+    settings = {"max_tokens": max_tokens, "tokens_per_step": 99, "block_length": 99}
+    scorer = SequenceScorer(DiSE(), Full())
+    result, _ = generated(controller, script.read, 300, scorer, **settings)
     assert result.trace[-1].iteration == len(result.trace)
     return result
 
