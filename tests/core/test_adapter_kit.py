@@ -74,24 +74,6 @@ class Garbled(ToyPredictor):
         self.tokenizer = Garbling()
 
 
-class Padded(ToyPredictor):
-    """Pads a batch to its longest text, and attends to the padding."""
-
-    def read(self, reads: Sequence[Read]) -> list[Reading]:
-        longest = max(len(read.token_ids) for read in reads)
-        padded = [
-            replace(
-                read,
-                token_ids=np.append(
-                    read.token_ids, np.zeros(longest - len(read.token_ids), np.int64)
-                ),
-                guidance=None,
-            )
-            for read in reads
-        ]
-        return super().read(padded)
-
-
 @pytest.mark.parametrize(
     ("mutant", "promise"),
     [
@@ -100,7 +82,6 @@ class Padded(ToyPredictor):
         (Unshifted(), "must be answered with the distribution for the token AT i"),
         (Garbled(), "decode must return the text that encode was given"),
         (Changing(unfinished, BlockCausal(4)), "must be read with end tokens up to the block"),
-        (Padded(), "alone and in a batch"),
     ],
 )
 def test_each_wrong_adapter_fails_by_the_promise_that_it_breaks(
@@ -250,16 +231,14 @@ class Counting(Timed):
 
 
 class Undrawn(Timed):
-    """Does not draw what uniform noise hides: fails, or reads some other token there."""
+    """Reads what uniform noise hides as it stands, or as the highest token."""
 
-    clips = False
+    highest = MASK + 1
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
-        return [self._answer(self._cut(read)) for read in reads]
-
-    def _cut(self, read: Read) -> Read:
-        ids = np.minimum(read.token_ids, MASK) if self.clips else read.token_ids
-        return replace(read, token_ids=ids)
+        ids = (np.minimum(read.token_ids, self.highest) for read in reads)
+        pairs = zip(reads, ids, strict=True)
+        return [self._answer(replace(read, token_ids=tokens)) for read, tokens in pairs]
 
 
 @pytest.mark.parametrize("toy", [Timed("masks"), Timed("uniform"), Timed("masks", BlockCausal(4))])
@@ -270,7 +249,7 @@ def test_a_right_model_of_noise_levels_passes(toy: Timed) -> None:
 
 def test_a_wrong_model_of_noise_levels_fails_by_the_promise_that_it_breaks() -> None:
     clipping, still = Undrawn("uniform"), "levels 0.25 and 0.75 are answered alike"
-    clipping.clips = True
+    clipping.highest = MASK
     for mutant, promise in (
         (Counting("masks"), still),
         (Undrawn("uniform"), "under uniform noise `read` must begin with `completed`"),

@@ -175,13 +175,6 @@ class Bare(Scorer):
         return Score.mean_of(reading.logprobs, positions)
 
 
-class Unasked(Scorer):
-    """Has no yield."""
-
-    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
-        return Score.of_nothing()  # type: ignore[return-value]
-
-
 class Pattern(Constraint):
     """What an expression says."""
 
@@ -285,9 +278,7 @@ class Forgetful(ToyPredictor):
         (check_scorer, NotANumber(), "must return a value that is a finite number"),
         (check_scorer, Elsewhere(), "a mean must be that of the log-probabilities at the"),
         (check_scorer, Bare(), r"must yield a list of Reads, as in `yield \[Read\(...\)\]`"),
-        (check_scorer, Unasked(), "must make a plan, a generator, not Score"),
         (check_constraint, Pattern(pattern="[0-9"), "must compile: "),
-        (check_constraint, Pattern(pattern="(?=a)b"), "must compile: "),
         (check_length_controller, Grown(), r"a response of 3 is above longest\(\), 1"),
         (check_unmasking_policy, Choosing(), r"commits 1\.\.1, not 2"),
         (check_unmasking_policy, Choosing(indices=(0, 0)), r"distinct indices in 0\.\.0"),

@@ -157,44 +157,28 @@ def answering(kind: str, answer: Any) -> tuple[LLM, SamplingParams]:
     request that meets it.
     """
 
-    class BadSelector(Selector):
-        def select(self, sequence: Any) -> Any:
-            return answer
+    def returning(*_: Any) -> Any:
+        return answer
 
-    class BadPolicy(UnmaskingPolicy):
-        def choose(self, step: Any) -> Any:
-            return answer
+    def asking(*_: Any) -> Plan[Any]:
+        yield answer if kind == "reads" else asks()
+        return answer
 
-    class BadScorer(Scorer):
-        def score(self, sequence: Any, selector: Any) -> Plan[Any]:
-            yield answer if kind == "reads" else asks()
-            return answer
-
-    class BadLength(LengthController):
-        def generate(self, prompt: Any, denoiser: Any, scorer: Any) -> Plan[Any]:
-            yield asks()
-            return answer
-
-    class BadReviser(Reviser):
-        def revise(self, generation: Any, denoiser: Any, scorer: Any) -> Plan[Any]:
-            yield asks()
-            return answer(generation) if callable(answer) else answer
-
-    class BadLogits(LogitsProcessor):
-        def process(self, rows: Any, context: Any) -> Any:
-            return answer
+    def revising(_: Any, generation: Any, *__: Any) -> Plan[Any]:
+        yield asks()
+        return answer(generation) if callable(answer) else answer
 
     class BadPredictor(ToyPredictor):
         def read(self, reads: Sequence[Read]) -> Any:
             return answer if kind == "reading" else super().read(reads)
 
     plugins: dict[str, dict[str, type[Any]]] = {
-        "selectors": {"bad": BadSelector},
-        "unmasking_policies": {"bad": BadPolicy},
-        "scorers": {"bad": BadScorer},
-        "length_controllers": {"bad": BadLength},
-        "revisers": {"bad": BadReviser},
-        "logits": {"bad": BadLogits},
+        "selectors": {"bad": type("Bad", (Selector,), {"select": returning})},
+        "unmasking_policies": {"bad": type("Bad", (UnmaskingPolicy,), {"choose": returning})},
+        "scorers": {"bad": type("Bad", (Scorer,), {"score": asking})},
+        "length_controllers": {"bad": type("Bad", (LengthController,), {"generate": asking})},
+        "revisers": {"bad": type("Bad", (Reviser,), {"revise": revising})},
+        "logits": {"bad": type("Bad", (LogitsProcessor,), {"process": returning})},
     }
     options = {"policy": "unmasking", "reads": "scorer"}
     asked = {} if kind == "reading" else {options.get(kind, kind): "bad"}
@@ -381,6 +365,10 @@ def test_a_start_that_never_ends_keeps_neither_the_engine_nor_the_process() -> N
     assert (done.stdout, done.stderr, done.returncode) == ("1\n", "", 0)
 
 
+def killed(_: object) -> None:
+    raise SystemExit("killed on purpose")
+
+
 def test_a_dead_engine_fails_those_who_wait_and_those_who_come(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -391,9 +379,6 @@ def test_a_dead_engine_fails_those_who_wait_and_those_who_come(
             reached.set()
             go_on.wait(5)
             return super().read(reads)
-
-    def killed(self: object) -> None:
-        raise SystemExit("killed on purpose")
 
     engine = AsyncEngine(lambda: Engine({"target": Slow()}, EngineConfig(max_num_seqs=1)))
     futures = [engine.submit(good()) for _ in range(5)]
@@ -411,9 +396,6 @@ def test_a_dead_engine_fails_those_who_wait_and_those_who_come(
 def test_a_dead_engine_is_told_by_health_and_by_every_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def killed(self: object) -> None:
-        raise SystemExit("killed on purpose")
-
     with serving(AsyncLLM(ToyPredictor())) as url:
         assert httpx.get(f"{url}/health").json()["status"] == "ok"
         monkeypatch.setattr(AsyncEngine, "_leave", killed)
