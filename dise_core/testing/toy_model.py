@@ -133,15 +133,16 @@ class ToyPredictor(MaskPredictor):
 
 
 def naive_readout(logits: Logits, read: Read) -> Reading:
-    """Return the answer to a Read from logits [M, V], one row and one token at a time."""
+    """Return the answer to a Read from logits [M, V], by the plainest means."""
     if (change := read.readout.logits) is not None:
         logits = change(logits.copy(), slice(None))
-    logprobs = np.array([_log_softmax(row) for row in logits])
+    logprobs = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
     match readout := read.readout:
         case TokenLogProbs():
-            values = [row[target] for row, target in zip(logprobs, readout.targets, strict=True)]
-            masses = _naive_masses(logprobs, readout.among)
-            return Reading(readout.targets, (np.array(values) - masses).astype(np.float32))
+            values = logprobs[np.arange(len(logprobs)), readout.targets]
+            if readout.among is not None:
+                values = values - _naive_masses(logprobs, readout.among)
+            return Reading(readout.targets, values.astype(np.float32))
         case TopLogProbs():
             return _naive_top(logprobs, readout)
         case Distribution():
@@ -151,39 +152,23 @@ def naive_readout(logits: Logits, read: Read) -> Reading:
             return _naive_candidates(logits, logprobs, readout, read.positions)
 
 
-def _log_softmax(row: Logits) -> Logits:
-    highest = row.max()
-    logprobs: Logits = row - math.log(sum(math.exp(x - highest) for x in row.tolist())) - highest
-    return logprobs
-
-
 def _naive_top(logprobs: Logits, readout: TopLogProbs) -> Reading:
-    tokens: list[list[int]] = []
-    for row, values in enumerate(logprobs):
-        best = sorted(range(len(values)), key=lambda i: -values[i])[: readout.k]
-        targets = [] if readout.targets is None else [int(readout.targets[row])]
-        tokens.append([*best, *readout.ids, *targets])
-    ids = np.array(tokens, np.int64).reshape(len(logprobs), readout.width(logprobs.shape[1]))
-    entropies = [sum(math.exp(x) * x for x in row if x > -math.inf) for row in logprobs]
+    likeliest = np.argsort(-logprobs, axis=1, kind="stable")[:, : readout.k]
+    ids = np.column_stack([likeliest, readout.named(len(logprobs))])
+    entropies = (np.exp(logprobs) * np.maximum(logprobs, -1e3)).sum(axis=1)
+    masses = np.zeros(0) if readout.among is None else _naive_masses(logprobs, readout.among)
     return Reading(
         ids,
         np.take_along_axis(logprobs, ids, 1).astype(np.float32),
-        np.array(entropies if readout.with_entropy else []),
-        masses=_naive_masses(logprobs, readout.among).astype(np.float32)
-        if readout.among is not None
-        else np.zeros(0, np.float32),
+        entropies if readout.with_entropy else np.zeros(0),
+        masses=masses.astype(np.float32),
     )
 
 
-def _naive_masses(logprobs: Logits, among: TokenSets | None) -> Logits:
-    if among is None:
-        return np.zeros(len(logprobs))
-    masses = []
-    for row, number in zip(logprobs, among.which, strict=True):
-        ids = range(len(row)) if number == EVERY else among.sets[number].tolist()
-        peak = max(row[i] for i in ids)
-        masses.append(peak + math.log(sum(math.exp(row[i] - peak) for i in ids)))
-    return np.array(masses)
+def _naive_masses(logprobs: Logits, among: TokenSets) -> Logits:
+    pairs = zip(logprobs, among.which, strict=True)
+    allowed = (row if number == EVERY else row[among.sets[number]] for row, number in pairs)
+    return np.array([np.logaddexp.reduce(row) for row in allowed])
 
 
 def _naive_candidates(
