@@ -27,6 +27,7 @@ from dise_core.params.base import Length, Name, Settings
 from dise_core.plugins.catalog import catalog_of
 from dise_core.writing.checks import chosen_indices
 from dise_core.writing.policy import UnmaskingPolicy, UnmaskingStep
+from dise_strategies.scorers.masked import masked_read
 
 
 class Duel(Scorer):
@@ -112,9 +113,7 @@ def _reads(text: TokenSequence, hidden: Ids, positions: Ids) -> tuple[Read, Read
     """Return the Reads of the log-probability of the text's tokens, and of that of the
     mask, at positions, int64 [M], with masks at `hidden`. They share a row.
     """
-    targets = TokenLogProbs(text.ids[positions])
-    masked, noise = text.with_masks(hidden), text.noise_in(hidden)
-    tokens = Read(masked, positions, targets, context_ids=text.ids, noise=noise)
+    tokens = masked_read(text, hidden, positions)
     masks = TokenLogProbs(np.full(len(positions), text.special.masking_id))
     return tokens, replace(tokens, readout=masks)
 

@@ -7,10 +7,11 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from dise_core import Plan, Read, Score, Scorer, Selector, Terms, TokenLogProbs, TokenSequence
+from dise_core import Plan, Read, Score, Scorer, Selector, Terms, TokenSequence
 from dise_core.arrays import Ids
 from dise_core.params.base import MAX_LENGTH
 from dise_core.plans.plan import READS_AT_ONCE
+from dise_strategies.scorers.masked import masked_read
 
 
 class InterleavedRegeneration(Scorer):
@@ -55,7 +56,4 @@ class InterleavedRegeneration(Scorer):
         remainders = (positions - sequence.prompt_length) % self.k
         for number in np.unique(remainders).tolist():
             hidden = sequence.response_positions[number :: self.k]
-            masked, noise = sequence.with_masks(hidden), sequence.noise_in(hidden)
-            places = positions[remainders == number]
-            targets = TokenLogProbs(sequence.ids[places])
-            yield Read(masked, places, targets, context_ids=sequence.ids, noise=noise)
+            yield masked_read(sequence, hidden, positions[remainders == number])

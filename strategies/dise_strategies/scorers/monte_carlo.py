@@ -12,20 +12,11 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, PositiveInt, model_validator
 
-from dise_core import (
-    Noise,
-    Plan,
-    Read,
-    Score,
-    Scorer,
-    Selector,
-    Terms,
-    TokenLogProbs,
-    TokenSequence,
-)
+from dise_core import Noise, Plan, Read, Score, Scorer, Selector, Terms, TokenSequence
 from dise_core.arrays import Floats, Ids, Mask
 from dise_core.plans.plan import READS_AT_ONCE
 from dise_core.plans.reading import Guidance
+from dise_strategies.scorers.masked import masked_read
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +109,10 @@ class MonteCarloScorer(Scorer):
         random = Noise.for_request(self.seed, *key).generator()
         for index, sample in enumerate(self.samples(len(positions), random)):
             if sample.is_masked.any():
-                yield index, sample.weight, self._read(sequence, positions[sample.is_masked])
+                hidden = positions[sample.is_masked]
+                guidance = Guidance.without_prompt(sequence, hidden, self.cfg_scale)
+                read = masked_read(sequence, hidden, hidden, guidance)
+                yield index, sample.weight, read
 
     def positions(self, sequence: TokenSequence, selector: Selector) -> Ids:
         return np.flatnonzero(selector.select(sequence))
@@ -130,18 +124,6 @@ class MonteCarloScorer(Scorer):
         groups = estimates.reshape(-1, self.group_size).mean(axis=1)
         values = groups if len(groups) > 1 else estimates
         return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
-
-    def _read(self, sequence: TokenSequence, masked: Ids) -> Read:
-        text, targets = sequence.with_masks(masked), TokenLogProbs(sequence.ids[masked])
-        guidance = Guidance.without_prompt(sequence, masked, self.cfg_scale)
-        return Read(
-            text,
-            masked,
-            targets,
-            guidance=guidance,
-            context_ids=sequence.ids,
-            noise=sequence.noise_in(masked),
-        )
 
 
 class MonteCarlo(MonteCarloScorer):

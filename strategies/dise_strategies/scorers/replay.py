@@ -4,7 +4,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from dise_core import Ids, Plan, Read, Scorer, Selector, Terms, TokenLogProbs, TokenSequence
+from dise_core import Ids, Plan, Scorer, Selector, Terms, TokenSequence
+from dise_strategies.scorers.masked import masked_read
 
 
 class Replay(Scorer):
@@ -33,11 +34,8 @@ class Replay(Scorer):
         positions = np.flatnonzero(selector.select(sequence) & (passes >= 0))
         reads = []
         for number in np.unique(passes[positions]):
-            hidden = np.flatnonzero(passes >= number)
-            masked, noise = sequence.with_masks(hidden), sequence.noise_in(hidden)
             places = positions[passes[positions] == number]
-            targets = TokenLogProbs(sequence.ids[places])
-            reads.append(Read(masked, places, targets, context_ids=sequence.ids, noise=noise))
+            reads.append(masked_read(sequence, np.flatnonzero(passes >= number), places))
         weights = selector.weights(sequence)
         if self.aggregate == "mean":
             return Terms.mean_of(reads, positions, weights)
