@@ -31,8 +31,7 @@ BOOLEAN = "(?:true|false)"
 
 def ensure_short(expression: str) -> str:
     """Return the expression. Raises InputError if it is too long."""
-    _check_length(len(expression))
-    return expression
+    return collect([expression])[0]
 
 
 def collect(parts: Iterable[S]) -> list[S]:
@@ -44,17 +43,13 @@ def collect(parts: Iterable[S]) -> list[S]:
     for part in parts:
         collected.append(part)
         length += 0 if part is None else len(part)
-        _check_length(length)
+        if length > MAX_EXPRESSION:
+            raise InputError(
+                "the constraint needs a regular expression of more than "
+                f"{MAX_EXPRESSION} characters; allow less",
+                "constraint",
+            )
     return collected
-
-
-def _check_length(length: int) -> None:
-    if length > MAX_EXPRESSION:
-        raise InputError(
-            f"the constraint needs a regular expression of more than {MAX_EXPRESSION} characters; "
-            "allow less",
-            "constraint",
-        )
 
 
 def json_text(value: object, spacing: Spacing = SPACINGS["json"]) -> str:
