@@ -42,16 +42,13 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
-def log_softmax(logits: Any) -> list[float]:
-    total = math.log(sum(math.exp(x - max(logits)) for x in logits)) + max(logits)
-    return [float(x) - total for x in logits]
-
-
 def predicted(toy: ToyPredictor, ids: list[int]) -> list[list[float]]:
     """The log-probabilities at each position; a block-causal text is completed to its border."""
     block = toy.info.block_length
     more = 0 if block is None else -len(ids) % block
-    return [log_softmax(row) for row in toy.logits(np.array(ids + [END] * more))[: len(ids)]]
+    logits = toy.logits(np.array(ids + [END] * more))[: len(ids)]
+    logprobs: list[list[float]] = (logits - np.logaddexp.reduce(logits, 1, keepdims=True)).tolist()
+    return logprobs
 
 
 def written_again(
