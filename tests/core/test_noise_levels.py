@@ -170,7 +170,7 @@ def test_what_needs_a_mask_is_refused_under_uniform_noise() -> None:
 @pytest.mark.parametrize(
     "more",
     [
-        {"constraint": {"regex": "[a-c]{2,5}"}},
+        {"constraint": "regex", "constraint_settings": {"regex": "[a-c]{2,5}"}},
         {"cfg_scale": 1.0},
         {"length": "rho-eos"},
         {"length": "cal"},
@@ -180,8 +180,6 @@ def test_what_needs_a_mask_is_refused_under_uniform_noise() -> None:
     ],
 )
 def test_what_writes_with_masks_writes_with_uniform_noise(more: dict[str, Any]) -> None:
-    if "constraint" in more:
-        more = {"constraint": "regex", "constraint_settings": more["constraint"]}
     [answer] = LLM(Uniform()).generate([PROMPT], SamplingParams(max_tokens=6, seed=3, **more))
     assert len(answer.outputs) == more.get("n", 1)
     for output in answer.outputs:

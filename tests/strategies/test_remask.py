@@ -110,16 +110,9 @@ def naive(
     return ids, rounds, told
 
 
-def cases() -> list[Any]:
-    return [
-        pytest.param(make, settings, seed, id=f"{kind}-{index}-{seed}")
-        for kind, make in zip(("full", "blocks"), TOYS, strict=True)
-        for index, settings in enumerate(SETTINGS)
-        for seed in range(6)
-    ]
-
-
-@pytest.mark.parametrize(("make", "settings", "seed"), cases())
+@pytest.mark.parametrize("make", TOYS, ids=["full", "blocks"])
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("seed", range(6))
 def test_it_is_what_a_naive_loop_does(make: Any, settings: dict[str, Any], seed: int) -> None:
     toy = make()
     given = np.random.default_rng(seed).integers(0, 10, 12 + seed).tolist()
