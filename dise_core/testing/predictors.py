@@ -143,9 +143,9 @@ def _check_readouts(reads: Sequence[Read], readings: Sequence[Reading], toleranc
     total = np.exp(everything).sum(axis=1)
     expect(bool(np.allclose(total, 1, atol=1e-3)), f"probabilities must sum to 1, not {total}")
     for read, reading in zip(reads[:-1], readings[:-1], strict=True):
-        told = reading.logprobs.reshape(len(everything), -1)
-        ids = reading.token_ids.reshape(told.shape)
-        gap = gap_between(np.take_along_axis(everything, ids, 1), told)
+        logprobs = reading.logprobs.reshape(len(everything), -1)
+        ids = reading.token_ids.reshape(logprobs.shape)
+        gap = gap_between(np.take_along_axis(everything, ids, 1), logprobs)
         name = type(read.readout).__name__
         expect(gap <= tolerance, f"{name} differs from the distribution by {gap}")
         if isinstance(read.readout, TopLogProbs):

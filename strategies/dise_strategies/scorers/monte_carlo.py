@@ -83,8 +83,8 @@ class MonteCarloScorer(Scorer):
         positions = self.positions(sequence, selector)
         if len(positions) == 0:
             return Score.of_nothing()
-        asked, estimates = self._asked(sequence, positions), np.zeros(self.num_samples)
-        while batch := list(islice(asked, READS_AT_ONCE)):
+        reads, estimates = self._weighted_reads(sequence, positions), np.zeros(self.num_samples)
+        while batch := list(islice(reads, READS_AT_ONCE)):
             readings = yield [read for _, _, read in batch]
             for (index, weight, _), reading in zip(batch, readings, strict=True):
                 estimates[index] = weight * reading.logprobs.sum(dtype=np.float64)
@@ -97,11 +97,13 @@ class MonteCarloScorer(Scorer):
         positions = self.positions(sequence, selector)
         if len(positions) == 0:
             return Terms()
-        asked = list(self._asked(sequence, positions))
-        weights = [np.full(len(r.positions), weight / self.num_samples) for _, weight, r in asked]
-        return Terms([read for _, _, read in asked], weights, positions)
+        reads = list(self._weighted_reads(sequence, positions))
+        weights = [np.full(len(r.positions), weight / self.num_samples) for _, weight, r in reads]
+        return Terms([read for _, _, read in reads], weights, positions)
 
-    def _asked(self, sequence: TokenSequence, positions: Ids) -> Iterator[tuple[int, float, Read]]:
+    def _weighted_reads(
+        self, sequence: TokenSequence, positions: Ids
+    ) -> Iterator[tuple[int, float, Read]]:
         """Yield the index, the weight and the Read of each sample that masks some of the
         selected tokens; the same maskings each time.
         """
