@@ -78,21 +78,6 @@ def test_an_unknown_name_lists_the_known_ones_and_suggests_the_nearest(
         getattr(installed_catalog(), kind)(name)
 
 
-def test_an_unknown_engine_is_named_before_anything_is_loaded() -> None:
-    with pytest.raises(
-        UnknownNameError,
-        match=r"unknown engine 'vlm'. Did you mean 'vllm'\? Known: transformers, vllm",
-    ):
-        LLM("toy", catalog=models(toy=ToyPredictor), engine="vlm")
-
-
-def test_unknown_settings_of_a_strategy_are_refused() -> None:
-    with pytest.raises(
-        InputError, match=r"scorer 'dise': there is no setting 'samples'\. Known: none"
-    ):
-        installed_catalog().scorer("dise", {"samples": 3})
-
-
 def test_llada_writes_policies_with_an_underscore() -> None:
     catalog = installed_catalog()
     assert catalog.unmasking_policy("low_confidence") == catalog.unmasking_policy("low-confidence")
