@@ -1,6 +1,6 @@
 """Names: the selector grammar, unknown names, settings."""
 
-from typing import ClassVar
+from collections.abc import Callable
 
 import pytest
 
@@ -95,55 +95,35 @@ def beside_ours(ours: type[ToyPredictor], **classes: type[ToyPredictor]) -> Cata
     return models().having(mask_predictors=dict(sorted(entries.items())))
 
 
-class Rival(ToyPredictor):
-    """Claims everything."""
-
-    @classmethod
-    def claims(cls, model: str) -> bool:
-        return True
-
-
-class Asked(Rival):
-    """Claims everything, and notes that it was asked."""
-
-    models: ClassVar[list[str]] = []
-
-    @classmethod
-    def claims(cls, model: str) -> bool:
-        cls.models.append(model)
-        return True
+def adapter(
+    claims: Callable[[str], bool], explain: Callable[[str], str | None] = lambda _: None
+) -> type[ToyPredictor]:
+    """Return an adapter that claims and explains what these functions say."""
+    methods = {"claims": staticmethod(claims), "explain": staticmethod(explain)}
+    return type("Adapter", (ToyPredictor,), methods)
 
 
-class Failing(ToyPredictor):
-    """Cannot tell."""
-
-    @classmethod
-    def claims(cls, model: str) -> bool:
-        raise OSError("no route\nto the hub")
+ASKED: list[str] = []
+"""What the adapter Asked was asked about."""
 
 
-class Shy(ToyPredictor):
-    """Claims nothing."""
-
-    @classmethod
-    def claims(cls, model: str) -> bool:
-        return False
+def claim_and_note(model: str) -> bool:
+    ASKED.append(model)
+    return True
 
 
-class Telling(Shy):
-    """Claims nothing, and says why."""
-
-    @classmethod
-    def explain(cls, model: str) -> str | None:
-        return f"{model} is a spoon"
+def fail(model: str) -> bool:
+    raise OSError("no route\nto the hub")
 
 
-class Blocked(Shy):
-    """Claims nothing, for want of a folder."""
+def miss_a_folder(model: str) -> str | None:
+    raise InputError(f"there is no folder {model!r}", "model")
 
-    @classmethod
-    def explain(cls, model: str) -> str | None:
-        raise InputError(f"there is no folder {model!r}", "model")
+
+Rival, Asked, Failing = adapter(lambda _: True), adapter(claim_and_note), adapter(fail)
+Shy = adapter(lambda _: False)
+Telling = adapter(lambda _: False, lambda model: f"{model} is a spoon")
+Blocked = adapter(lambda _: False, miss_a_folder)
 
 
 @pytest.mark.parametrize(
@@ -171,10 +151,10 @@ def test_an_unknown_model_is_refused() -> None:
 
 
 def test_adapters_are_not_asked_where_a_name_or_another_distribution_wins() -> None:
-    Asked.models.clear()
+    ASKED.clear()
     assert type(beside_ours(Asked, other=Rival).load_model("x", EngineConfig())) is Rival
     models(toy=ToyPredictor, asked=Asked, fails=Failing).load_model("toy", EngineConfig())
-    assert Asked.models == []
+    assert ASKED == []
 
 
 def test_rivals_are_told_to_choose_and_never_to_uninstall() -> None:
