@@ -21,7 +21,18 @@ class OwnTokensReader(Reader):
 
     def check(self, read: Read) -> None:
         """Raise InputError for a Read that is not about what a judge tells."""
-        _check(read)
+        tokens, readout = read.token_ids[read.positions], read.readout
+        if not isinstance(readout, TokenLogProbs) or (readout.targets != tokens).any():
+            raise InputError(
+                "a judge on vLLM tells the log-probabilities of a text's own tokens, nothing else",
+                "logprobs",
+            )
+        if (read.positions == 0).any():
+            raise InputError(
+                "an auto-regressive model has no answer for the first token of a text; give a "
+                "prompt",
+                "prompt",
+            )
 
     def read(self, reads: Sequence[Read]) -> list[Reading]:
         for read in reads:
@@ -35,17 +46,3 @@ class OwnTokensReader(Reader):
                 positions = reads[index].positions
                 readings[index] = Reading(row.token_ids[positions], logprobs[positions])
         return [readings[index] for index in range(len(reads))]
-
-
-def _check(read: Read) -> None:
-    tokens, readout = read.token_ids[read.positions], read.readout
-    if not isinstance(readout, TokenLogProbs) or (readout.targets != tokens).any():
-        raise InputError(
-            "a judge on vLLM tells the log-probabilities of a text's own tokens, nothing else",
-            "logprobs",
-        )
-    if (read.positions == 0).any():
-        raise InputError(
-            "an auto-regressive model has no answer for the first token of a text; give a prompt",
-            "prompt",
-        )
