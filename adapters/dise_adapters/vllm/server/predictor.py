@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 from dise_adapters.checkpoint.hub import ModelFiles, model_folder
 from dise_adapters.families.causal import CAUSAL
@@ -52,29 +52,6 @@ class VllmServerPredictor(MaskPredictor):
                 f"adapter 'vllm-server' takes an address, http://HOST:PORT, not {model!r}",
                 "adapter",
             )
-        return cls(NamedServer.at(model, config.revision), config)
-
-    def __init__(self, server: NamedServer, config: EngineConfig) -> None:
-        self._predictor = _family_predictor(server, config)
-        self.tokenizer, info = self._predictor.tokenizer, self._predictor.info
-        longest = min(info.max_length, server.served.max_model_len or info.max_length)
-        self.info = replace(info, max_length=longest)
-
-    def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
-        return self._predictor.read(reads)
-
-
-class NamedServer(NamedTuple):
-    """A server, what it says of its model, and a folder with the model's tokenizer."""
-
-    name: str
-    connection: Connection
-    served: Served
-    folder: Path
-
-    @classmethod
-    def at(cls, model: str, revision: str | None) -> NamedServer:
-        """Return the server at an address; #SOURCE behind it names the model's files."""
         from dise_adapters.vllm.server.http import Connection
 
         address, _, source = model.partition("#")
@@ -82,19 +59,31 @@ class NamedServer(NamedTuple):
         served, address = connection.model(), connection.address
         files = source or served.root or served.id
         try:
-            folder = model_folder(files, revision, TOKENIZER_FILES)
+            folder = model_folder(files, config.revision, TOKENIZER_FILES)
         except (InputError, ModelError) as error:
             raise ModelError(
                 f"{address} runs {files!r}, whose tokenizer is not here; name it: {address}#FOLDER"
             ) from error
-        return cls(f"{address}#{source}" if source else address, connection, served, folder)
+        name = f"{address}#{source}" if source else address
+        predictor = _family_predictor(name, folder, connection, served, config)
+        return cls(predictor, served.max_model_len)
+
+    def __init__(self, predictor: MaskPredictor, max_length: int | None) -> None:
+        """predictor: asks the server. max_length: of the texts that the server takes."""
+        self._predictor, self.tokenizer, info = predictor, predictor.tokenizer, predictor.info
+        self.info = replace(info, max_length=min(info.max_length, max_length or info.max_length))
+
+    def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
+        return self._predictor.read(reads)
 
 
-def _family_predictor(server: NamedServer, config: EngineConfig) -> MaskPredictor:
+def _family_predictor(
+    name: str, folder: Path, connection: Connection, served: Served, config: EngineConfig
+) -> MaskPredictor:
+    """Return the predictor of what is served; folder: with its config.json and tokenizer."""
     from dise_adapters.vllm.server.remote import ServerJudgeReader, ServerReader
     from dise_adapters.vllm.server.sglang import SglangReader
 
-    name, connection, served, folder = server
     files, catalog = ModelFiles.within(folder), catalog_for(config)
     fields = files.fields
     predictor = predictor_for(catalog, fields, str(folder)) or predictor_of(CAUSAL)
