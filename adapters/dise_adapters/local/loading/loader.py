@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from dise_adapters.checkpoint.files import one_line
 from dise_adapters.local.decoder.integers import Int8Linear, int8_linear
@@ -22,7 +23,7 @@ from dise_adapters.local.decoder.prefixes import whole_blocks
 from dise_adapters.local.decoder.weights import LoadedWeights, WeightPlaces, built
 from dise_adapters.local.decoder.whole import WholeBody, check_implementation
 from dise_adapters.local.devices import choose_device, choose_dtype, is_gpu
-from dise_adapters.local.loading.placing import OnDevice, placing, spread_over
+from dise_adapters.local.loading.placing import placing, spread_over
 from dise_adapters.local.loading.planning import cache_tokens, pass_bytes, states_per_token
 from dise_adapters.local.loading.quantization import EXPERTS, Quantizer, linear_share
 from dise_adapters.local.loading.quiet import quiet, quiet_gguf, telling
@@ -203,14 +204,17 @@ def _reader(
         model.to(device)
     part, output = (model, "logits") if head is None else (body, "last_hidden_state")
     whole = WholeBody(part, checkpoint.attention, output, device)
-    if head is None:
-        head = torch.nn.Identity()
-    else:
-        head = OnDevice(head if is_spread else into_float32(head), device)
-    reader = TransformerReader(whole, head, vocab_size, device, _layout(checkpoint))
+    head = torch.nn.Identity() if head is None else head
+    to_logits = _on(device, head) if is_spread else into_float32(head)
+    reader = TransformerReader(whole, to_logits, vocab_size, device, _layout(checkpoint))
     if not (quantizer or is_spread or checkpoint.is_gguf):
         reader.weights = LoadedWeights.of(model, checkpoint.family.renamed)
     return reader
+
+
+def _on(device: torch.device, head: torch.nn.Module) -> Callable[[Tensor], Tensor]:
+    """Return the head with its logits on the device, which may not be its own."""
+    return lambda states: head(states).to(device)
 
 
 def _parts(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.util import find_spec
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
 
 from dise_adapters.local.devices import is_gpu
 from dise_core import EngineConfig, InputError
@@ -55,14 +53,3 @@ def spread_over(model: PreTrainedModel) -> tuple[bool, torch.device]:
     on = [torch.device(name) for name in devices if name not in ("cpu", "disk")]
     is_spread = len(devices) > 1 or "disk" in devices
     return is_spread, min(on, key=str, default=torch.device("cpu"))
-
-
-class OnDevice(nn.Module):
-    """A part of a model whose output is wanted on a device that may not be its own."""
-
-    def __init__(self, part: Callable[[Tensor], Tensor], device: torch.device) -> None:
-        super().__init__()
-        self._part, self._device = part, device
-
-    def forward(self, states: Tensor) -> Tensor:
-        return self._part(states).to(self._device)
