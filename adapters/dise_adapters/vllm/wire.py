@@ -85,6 +85,10 @@ IdTuple = Annotated[tuple[int, ...], AreKnown]
 
 Word = Annotated[int, Field(ge=0, lt=2**64)]
 
+NoiseWords = Annotated[
+    tuple[Word, Word, Word], AfterValidator(lambda words: Noise(*words)), PlainSerializer(astuple)
+]
+
 
 class ReadoutJson(BaseModel):
     """A Read without its text. The fields after the first two are the readout's."""
@@ -113,11 +117,7 @@ class _CandidatesJson(ReadoutJson):
     temperature: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     top_p: float = Field(default=1.0, gt=0, le=1)
     top_k: int = Field(default=0, ge=0)
-    noise: Annotated[
-        tuple[Word, Word, Word] | None,
-        AfterValidator(lambda words: words and Noise(*words)),
-        PlainSerializer(lambda noise: noise and astuple(noise)),
-    ] = None
+    noise: NoiseWords | None = None
     confidence: Confidence = "probability"
     forbidden: IdTuple = ()
     is_tempered: bool = False
@@ -131,11 +131,7 @@ class _TopLogProbsJson(ReadoutJson):
     readout: Literal["top_logprobs"] = "top_logprobs"
     k: int = Field(ge=1, le=MAX_TOP)
     ids: Annotated[tuple[int, ...], Field(max_length=MAX_NAMED), AreKnown] = ()
-    targets: Annotated[
-        Ids | None,
-        PlainValidator(lambda ids, info: None if ids is None else known_ids(ids, info)),
-        PlainSerializer(lambda ids: None if ids is None else ids.tolist()),
-    ] = None
+    targets: KnownIds | None = None
     with_entropy: bool = False
 
 
