@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Self
 
 import torch
 
+from dise_adapters.local.decoder.integers import SLICE
+from dise_adapters.local.decoder.linear import can_pack
 from dise_adapters.local.decoder.speed import is_slow
 from dise_adapters.local.devices import choose_device, choose_dtype, free_bytes, is_gpu
-from dise_adapters.local.loading.outline import Outline, Size, sizes
+from dise_adapters.local.loading.outline import Outline
 from dise_adapters.local.loading.planning import pass_bytes
+from dise_adapters.local.loading.stored import stays_mapped
 from dise_core import EngineConfig
 
 if TYPE_CHECKING:
@@ -20,8 +24,23 @@ if TYPE_CHECKING:
 SPARE = 1 / 16
 """Of a model that transformers loads as a whole, what a forward pass takes beside it."""
 
+STORED = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+
+BYTES = {"int8": 1.0, "int4": 0.5 + 2 / 32}
+"""Of a quantized weight; in int4, 32 share a scale of 16 bits."""
+
+MAIN = "cpu"
+
 Bytes = dict[str, float]
 """By the device whose memory it is; "cpu" is the main memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The bytes of one memory that a model takes: when loaded, and at most before."""
+
+    kept: float
+    peak: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +99,61 @@ class Claim:
 
     @property
     def sizes(self) -> dict[str, Size]:
-        """The bytes that loading it takes of each memory."""
-        return sizes(self.outline, self.device, self.dtype, self.config.quantization)
+        """The bytes that loading it takes of the main memory and of the device's. Pages of
+        a mapped file count nothing, as the system may drop them.
+        """
+        outline, itemsize = self.outline, self.dtype.itemsize
+        quantization = self.config.quantization
+        if outline.states:
+            return {str(self.device): self._own_size()}
+        size: float = (outline.embedding + outline.head + outline.layers) * itemsize
+        first = 4 * size / itemsize if outline.is_unpacked_first else 0
+        # Mapped weights take memory once they are converted, all before the first experts
+        # are joined.
+        is_converted = outline.unpacked > 0 or self.dtype != STORED.get(outline.dtype)
+        joined = max(outline.layer, outline.experts * is_converted)
+        reading = joined * itemsize + 4 * outline.unpacked * outline.weight
+        model_size = size
+        if quantization is not None:
+            tables = (outline.embedding + outline.head) * itemsize
+            model_size = tables + outline.layers * BYTES[quantization]
+        if not is_gpu(self.device) or self.device.type == MAIN:
+            return {MAIN: Size(model_size, max(size, first) + reading)}
+        straight = quantization is None and find_spec("accelerate") is not None
+        passing = Size(0, first + (0 if straight else size) + reading)
+        peak = model_size + outline.layer * itemsize
+        return {MAIN: passing, str(self.device): Size(model_size, peak)}
+
+    def _own_size(self) -> Size:
+        """Return what our own decoder takes, whose layers are read one by one: first the
+        embedding and the head stand beside what is made of them, later a layer beside all
+        that is done.
+        """
+        outline, size, quantization = self.outline, self.dtype.itemsize, self.config.quantization
+        head, is_mapped = outline.head, self._stays_mapped()
+        if quantization is None:
+            is_packed = not is_gpu(self.device) and can_pack(torch.empty(0, dtype=self.dtype))
+            ends = outline.embedding + (head or outline.embedding * is_packed)
+            model_size: float = size * (ends + outline.layers)
+            tables, rounding = size * (ends + head), 0
+            copies = 1 if is_mapped else 2
+        else:
+            model_size = outline.embedding + head + BYTES[quantization] * outline.layers
+            read = 0 if is_mapped else size
+            tables = (read + 1) * (outline.embedding + head)
+            rounding = 16 * min(outline.weight, SLICE)  # in float32, with three more of that size
+            copies = 0 if is_mapped else 1
+        unpacking = 4 * outline.unpacked
+        tables += unpacking * max(outline.embedding, head)
+        layer = copies * size * outline.layer + rounding + unpacking * outline.weight
+        return Size(model_size, max(tables, model_size + layer))
+
+    def _stays_mapped(self) -> bool:
+        """Return whether layers are made of what the file holds."""
+        stored, is_rounded = STORED.get(self.outline.dtype), self.config.quantization is not None
+        if self.outline.unpacked or stored is None:
+            return False
+        return stays_mapped(stored, self.dtype, self.device, is_rounded)
 
     @property
     def sizes_in_use(self) -> dict[str, Size]:

@@ -1,4 +1,4 @@
-"""The size of a checkpoint by its headers, and what loading it takes of each memory."""
+"""The size of a checkpoint by its headers."""
 
 from __future__ import annotations
 
@@ -7,41 +7,22 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Self
 
 import torch
 
-from dise_adapters.local.decoder.integers import SLICE
-from dise_adapters.local.decoder.linear import can_pack
-from dise_adapters.local.devices import is_gpu
 from dise_adapters.local.loading.stored import EMBEDDING, HEAD, StoredDecoder, stored_decoder
 from dise_adapters.merging import Adapted
 
 if TYPE_CHECKING:
     from dise_adapters.families.family import Checkpoint
-    from dise_core.params.engine import Dtype, Quantization
+    from dise_core.params.engine import Dtype
 
 Numbers = Mapping[str, int]
 """How many numbers each weight holds, by name."""
 
 HALVES: Mapping[str, Dtype] = {"BF16": "bfloat16", "F16": "float16", "packed": "bfloat16"}
 """The type of 16 bits that loses nothing of a file's type, or little of packed ones."""
-
-STORED = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
-
-BYTES = {"int8": 1.0, "int4": 0.5 + 2 / 32}
-"""Of a quantized weight; in int4, 32 share a scale of 16 bits."""
-
-MAIN = "cpu"
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """The bytes of one memory that a model takes: when loaded, and at most before."""
-
-    kept: float
-    peak: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +60,7 @@ class Outline:
             numbers[weight.dtype] += math.prod(weight.shape)
         dtype = max(numbers, key=numbers.__getitem__, default="packed")
         unpacked = 2 * checkpoint.is_gguf + isinstance(checkpoint.weights, Adapted)
-        decoder = stored_decoder(checkpoint, torch.device(MAIN), torch.float32)
+        decoder = stored_decoder(checkpoint, torch.device("cpu"), torch.float32)
         if decoder is not None:
             states, vocab_size = decoder.states_per_token, decoder.shapes[EMBEDDING][0]
             return cls(*_own_counts(decoder), dtype, 0, states, vocab_size, unpacked)
@@ -93,72 +74,6 @@ class Outline:
     def half(self) -> Dtype | None:
         """The type of 16 bits that the file has; None for one in float32."""
         return HALVES.get(self.dtype)
-
-
-def sizes(
-    outline: Outline, device: torch.device, dtype: torch.dtype, quantization: Quantization | None
-) -> dict[str, Size]:
-    """Return what loading takes of the main memory and of the device's. Pages of a mapped
-    file count nothing, as the system may drop them.
-    """
-    if outline.states:
-        return {str(device): _own_size(outline, device, dtype, quantization)}
-    size: float = (outline.embedding + outline.head + outline.layers) * dtype.itemsize
-    first = 4 * size / dtype.itemsize if outline.is_unpacked_first else 0
-    # Mapped weights take memory once they are converted, all before the first experts are
-    # joined.
-    is_converted = outline.unpacked > 0 or dtype != STORED.get(outline.dtype)
-    joined = max(outline.layer, outline.experts * is_converted)
-    reading = joined * dtype.itemsize + 4 * outline.unpacked * outline.weight
-    model_size = size
-    if quantization is not None:
-        tables = (outline.embedding + outline.head) * dtype.itemsize
-        model_size = tables + outline.layers * BYTES[quantization]
-    if not is_gpu(device) or device.type == MAIN:
-        return {MAIN: Size(model_size, max(size, first) + reading)}
-    straight = quantization is None and find_spec("accelerate") is not None
-    passing = Size(0, first + (0 if straight else size) + reading)
-    peak = model_size + outline.layer * dtype.itemsize
-    return {MAIN: passing, str(device): Size(model_size, peak)}
-
-
-def _own_size(
-    outline: Outline, device: torch.device, dtype: torch.dtype, quantization: Quantization | None
-) -> Size:
-    """Return what our own decoder takes, whose layers are read one by one: first the
-    embedding and the head stand beside what is made of them, later a layer beside all
-    that is done.
-    """
-    size, head, model_size = dtype.itemsize, outline.head, 0.0
-    is_mapped = _stays_mapped(outline, device, dtype, quantization)
-    if quantization is None:
-        is_packed = not is_gpu(device) and can_pack(torch.empty(0, dtype=dtype))
-        ends = outline.embedding + (head or outline.embedding * is_packed)
-        model_size = size * (ends + outline.layers)
-        tables, rounding = size * (ends + head), 0
-        copies = 1 if is_mapped else 2
-    else:
-        model_size = outline.embedding + head + BYTES[quantization] * outline.layers
-        read = 0 if is_mapped else size
-        tables = (read + 1) * (outline.embedding + head)
-        rounding = 16 * min(outline.weight, SLICE)  # in float32, with three more of that size
-        copies = 0 if is_mapped else 1
-    unpacking = 4 * outline.unpacked
-    tables += unpacking * max(outline.embedding, head)
-    layer = copies * size * outline.layer + rounding + unpacking * outline.weight
-    return Size(model_size, max(tables, model_size + layer))
-
-
-def _stays_mapped(
-    outline: Outline, device: torch.device, dtype: torch.dtype, quantization: Quantization | None
-) -> bool:
-    """Return whether layers are made of what the file holds, as StoredDecoder does."""
-    stored = STORED.get(outline.dtype)
-    if is_gpu(device) or outline.unpacked or stored is None:
-        return False
-    if quantization is None:
-        return stored == dtype and can_pack(torch.empty(0, dtype=dtype))
-    return torch.promote_types(stored, dtype) == dtype
 
 
 def _own_counts(decoder: StoredDecoder) -> tuple[int, int, int, int, int]:

@@ -105,7 +105,9 @@ class StoredDecoder:
         weights, ours = dict[str, Tensor](), {self.names[name]: name for name in names}
         try:
             for name, stored in self.source.read(ours, self.device):
-                is_mapped = self._stays_mapped(ours[name], stored)
+                is_matrix = stored.dim() > 1 and (ours[name] != EMBEDDING or self.is_rounded)
+                kinds = (stored.dtype, self.dtype, self.device, self.is_rounded)
+                is_mapped = is_matrix and stays_mapped(*kinds)
                 copied = None if is_mapped else stored.to(self.device, self.dtype, copy=True)
                 weights[ours[name]] = stored if copied is None else copied
                 self.count(stored.numel())
@@ -114,15 +116,18 @@ class StoredDecoder:
         refuse_not_finite(self.source.folder, weights.items())
         return weights
 
-    def _stays_mapped(self, name: str, stored: Tensor) -> bool:
-        """Return whether a weight's layer is made of what the file holds, which needs no
-        copy beside it.
-        """
-        if is_gpu(self.device) or stored.dim() < 2:
-            return False
-        if self.is_rounded:
-            return torch.promote_types(stored.dtype, self.dtype) == self.dtype
-        return stored.dtype == self.dtype and name != EMBEDDING and can_pack(stored)
+
+def stays_mapped(
+    stored: torch.dtype, dtype: torch.dtype, device: torch.device, is_rounded: bool
+) -> bool:
+    """Return whether a matrix of that type in its file makes a layer without a copy in
+    the type of the model beside it.
+    """
+    if is_gpu(device):
+        return False
+    if is_rounded:
+        return torch.promote_types(stored, dtype) == dtype
+    return stored == dtype and can_pack(torch.empty(0, dtype=dtype))
 
 
 def stored_decoder(
