@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,8 +21,8 @@ from dise_core.token_sets import EVERY, TokenSets
 PER_ROW = ("targets", "noise", "among", "logits")
 """The fields of readouts that are about each row, in which reads of one group may differ."""
 
-FILTERS = ("temperature", "top_p", "top_k")
-"""The fields of Candidates that change nothing where none is drawn or ranked by what is drawn."""
+UNUSED = (*PER_ROW, "temperature", "top_p", "top_k")
+"""The same, and what changes nothing where no candidate is drawn or ranked by what is drawn."""
 
 
 class RowAnswers(NamedTuple):
@@ -192,34 +193,25 @@ def _top_logprobs(
     return RowAnswers(token_ids, logprobs.gather(-1, token_ids), entropies, masses)
 
 
-def _settings(kind: type[Readout], *left_out: str) -> Callable[[Readout], Hashable]:
+@cache
+def _settings(kind: type[Readout], left_out: tuple[str, ...]) -> Callable[[Readout], Hashable]:
     """Return what gives a readout's kind and its fields, but for those left out."""
     names = (field.name for field in fields(kind) if field.name not in left_out)
     return attrgetter("__class__", *names)
-
-
-SHARED_TOKENS = _settings(TokenLogProbs, *PER_ROW)
-SHARED_TOP = _settings(TopLogProbs, *PER_ROW)
-SHARED_FILTERED = _settings(Candidates, *PER_ROW)
-SHARED_PLAIN = _settings(Candidates, *PER_ROW, *FILTERS)
 
 
 def _recipe(read: Read) -> Hashable:
     """Return what reads that are computed together share: the readout's fields, and of
     per-row values only whether they are there. What a processor changes shares nothing.
     """
-    if read.readout.logits is not None:
+    readout = read.readout
+    if readout.logits is not None:
         return read
-    match readout := read.readout:
-        case TokenLogProbs():
-            return SHARED_TOKENS(readout), readout.among is None
-        case Candidates():
-            is_filtered = readout.is_drawn or readout.is_tempered
-            return SHARED_FILTERED(readout) if is_filtered else SHARED_PLAIN(readout)
-        case TopLogProbs():
-            return SHARED_TOP(readout), readout.targets is None, readout.among is None
-        case _:
-            return (readout,)
+    is_plain = isinstance(readout, Candidates) and not (readout.is_drawn or readout.is_tempered)
+    has_targets = isinstance(readout, TopLogProbs) and readout.targets is not None
+    kind: Any = type(readout)  # hashable, whatever mypy says
+    shared = _settings(kind, UNUSED if is_plain else PER_ROW)
+    return shared(readout), readout.among is None, has_targets
 
 
 def _group(reads: Sequence[Read], indices: list[int]) -> ReadoutGroup:
