@@ -34,8 +34,7 @@ def write(family: str, folder: Path) -> Path:
         names = "<|endoftext|>", "<|mdm_mask|>"
     elif family == "dream":
         ends |= {"mask_token_id": MASK, "bos_token_id": END, "vocab_size": SIZE}
-        config = reference_dream.default_config(**ends, **ROOM)
-        folder = reference_dream.write_checkpoint(folder, config)
+        folder = reference_dream.write_checkpoint(folder, **ends, **ROOM)
         names = "<|endoftext|>", "<|mask|>"
     else:
         sized = replace(SDAR, shape=replace(SDAR.shape, vocab=SIZE, gain=1.6))

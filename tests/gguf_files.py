@@ -87,7 +87,7 @@ def _llada(path: Path, fields: dict[str, object]) -> Path:
 
 def _dream(path: Path, fields: dict[str, object]) -> Path:
     sizes = {"hidden_size": 256, "intermediate_size": 256}
-    return reference_dream.write_checkpoint(path, reference_dream.default_config(**sizes, **fields))
+    return reference_dream.write_checkpoint(path, **sizes, **fields)
 
 
 def _mixture(of: Any, head_dim: int) -> Callable[[Path, dict[str, object]], Path]:

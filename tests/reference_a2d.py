@@ -33,8 +33,11 @@ def default_config(**changes: object) -> dict[str, Any]:
     return common_config(SHAPE, **config | changes)
 
 
-def write_checkpoint(folder: Path, config: dict[str, Any]) -> Path:
-    """Write random weights under Qwen3's names, and a tokenizer that adds <|mask|>."""
+def write_checkpoint(folder: Path, **changes: object) -> Path:
+    """Write random weights under Qwen3's names, the config.json with these changes, and a tokenizer
+    that adds <|mask|>.
+    """
+    config = default_config(**changes)
     shape = shape_of(config, is_normed=True)
     return reference_backbone.write_checkpoint(folder, shape, config, write_tokenizer)
 

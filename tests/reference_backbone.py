@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,14 @@ def stored_weights(folder: Path, dtype: torch.dtype = torch.float64) -> Weights:
     """Return all weights of a checkpoint."""
     files = sorted(folder.glob("*.safetensors"))
     return {name: w.to(dtype) for file in files for name, w in load_file(file).items()}
+
+
+@contextmanager
+def edited(folder: Path) -> Iterator[Weights]:
+    """Yield the weights of a checkpoint in one file, and write what has become of them."""
+    weights = load_file(folder / "model.safetensors")
+    yield weights
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def below(weights: Weights, prefix: str) -> Weights:

@@ -55,10 +55,11 @@ def default_config(**changes: object) -> dict[str, Any]:
     return common_config(SHAPE, **config | changes)
 
 
-def write_checkpoint(folder: Path, config: dict[str, Any], gain: float = 1.6) -> Path:
-    """Write random weights under Dream's names, and a tokenizer in Dream's files: vocabulary,
-    merges, added tokens.
+def write_checkpoint(folder: Path, gain: float = 1.6, **changes: object) -> Path:
+    """Write random weights under Dream's names, its config.json with these changes, and a tokenizer
+    in Dream's files: vocabulary, merges, added tokens.
     """
+    config = default_config(**changes)
     shape = shape_of(config, has_bias=True, gain=gain)
     return reference_backbone.write_checkpoint(folder, shape, config, write_tokenizer)
 

@@ -58,6 +58,11 @@ class Published:
         tokenizer(folder, self.shape.vocab, self.tokens, self.mask_token)
 
 
+def edit(path: Path, **changes: object) -> None:
+    """Change fields of a file of JSON."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
 def tokenizer(folder: Path, size: int, special: Mapping[int, str], mask: str | None) -> None:
     """Write a tokenizer of one character a token, with special tokens by their ids.
 

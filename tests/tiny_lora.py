@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
+
+from tests.reference_backbone import edited
 
 RANK, ALPHA = 3, 12.0
 
@@ -50,10 +52,10 @@ def exact(folder: Path) -> dict[str, Tensor]:
     """Round a checkpoint's weights to multiples of 2^-12, so that sums with an adapter's
     are exact, and return them.
     """
-    weights = load_file(folder / "model.safetensors").items()
-    rounded = {name: (part.double() * 4096).round().float() / 4096 for name, part in weights}
-    save_file(rounded, folder / "model.safetensors", metadata={"format": "pt"})
-    return rounded
+    with edited(folder) as weights:
+        for name, part in weights.items():
+            weights[name] = (part.double() * 4096).round().float() / 4096
+    return weights
 
 
 def linear(weights: Mapping[str, Tensor]) -> list[str]:
@@ -65,8 +67,8 @@ def linear(weights: Mapping[str, Tensor]) -> list[str]:
 def merged(folder: Path, weights: Mapping[str, Tensor], path: Path) -> Path:
     """Copy a checkpoint to a folder of the same name below `path`, with these weights."""
     shutil.copytree(folder, path / folder.name)
-    changed = load_file(folder / "model.safetensors") | dict(weights)
-    save_file(changed, path / folder.name / "model.safetensors", metadata={"format": "pt"})
+    with edited(path / folder.name) as changed:
+        changed.update(weights)
     return path / folder.name
 
 

@@ -20,9 +20,7 @@ def llada(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A Qwen3 and a Qwen2 to be loaded with attention in blocks."""
     folder = tmp_path_factory.mktemp("blocks")
-    config = reference_a2d.default_config(eos_token_id=END)
-    dream = reference_dream.default_config()
     return {
-        "qwen3": reference_a2d.write_checkpoint(folder / "a2d", config),
-        "qwen2": reference_dream.write_checkpoint(folder / "dream", dream, gain=1.0),
+        "qwen3": reference_a2d.write_checkpoint(folder / "a2d", eos_token_id=END),
+        "qwen2": reference_dream.write_checkpoint(folder / "dream", gain=1.0),
     }

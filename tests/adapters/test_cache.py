@@ -99,7 +99,7 @@ def test_a_window_of_the_whole_text_and_one_that_changed_nothing_are_exact(
 ) -> None:
     folder = llada
     if kind == "dream":
-        folder = reference_dream.write_checkpoint(tmp_path, reference_dream.default_config())
+        folder = reference_dream.write_checkpoint(tmp_path)
     llm = LLM(str(folder))
     ids = np.random.default_rng(0).integers(0, 45, 20)
     changed = ids.copy()

@@ -22,6 +22,7 @@ from dise_core.errors import CheckpointError, UnknownNameError
 from dise_core.testing import check_mask_predictor
 from tests.reference_llada import write_tokenizer
 from tests.tiny_causal import checkpoint, gemma2, gpt2, llama
+from tests.tiny_format import edit
 
 
 def naive_logprobs(folder: str, ids: list[int]) -> np.ndarray:
@@ -117,8 +118,7 @@ def test_no_model_is_claimed_that_sees_the_tokens_to_come(
     model.save_pretrained(tmp_path)
     said = json.loads((tmp_path / "config.json").read_text())
     assert said["architectures"] == [type(model).__name__]
-    said.pop("is_decoder", None)
-    (tmp_path / "config.json").write_text(json.dumps(said | flag))
+    edit(tmp_path / "config.json", is_decoder=is_decoder)
     assert predictor_of(CAUSAL).claims(str(tmp_path)) is not sees_later_tokens(model)
 
 
@@ -209,9 +209,7 @@ def test_a_checkpoint_without_architectures_loads_where_its_adapter_is_named(
     tmp_path: Path,
 ) -> None:
     folder = checkpoint(tmp_path, llama())
-    config = json.loads((tmp_path / "config.json").read_text())
-    del config["architectures"]
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    edit(tmp_path / "config.json", architectures=None)
     with pytest.raises(UnknownNameError, match="unknown model"):
         LLM(folder)
     ids = np.arange(9)

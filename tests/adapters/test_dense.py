@@ -11,25 +11,18 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from dise_adapters.local.loading import loader, stored
 from dise_core import LLM, CheckpointError, LogProbs
 from tests import reference_a2d, reference_dream, reference_llada
 from tests.adapters.agreement import logprobs
+from tests.reference_backbone import edited
 
-Writer = Callable[[Path], Path]
-
-LLADA = reference_llada.default_config()
-
-WRITERS: dict[str, Writer] = {
-    "llada": lambda folder: reference_llada.write_checkpoint(
-        folder, LLADA, reference_llada.random_weights(LLADA)
-    ),
-    "dream": lambda folder: reference_dream.write_checkpoint(
-        folder, reference_dream.default_config()
-    ),
-    "qwen3": lambda folder: reference_a2d.write_checkpoint(folder, reference_a2d.default_config()),
+WRITERS: dict[str, Callable[[Path], Path]] = {
+    "llada": reference_llada.checkpoint,
+    "dream": reference_dream.write_checkpoint,
+    "qwen3": reference_a2d.write_checkpoint,
 }
 
 WITHOUT_MODELS = """
@@ -54,10 +47,12 @@ def by_transformers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> LogProbs:
 
 def change(folder: Path, **weights: torch.Tensor | None) -> None:
     """Add, replace or (None) remove weights of the checkpoint."""
-    file = folder / "model.safetensors"
-    stored = {**load_file(file), **weights}
-    kept = {name: weight.clone() for name, weight in stored.items() if weight is not None}
-    save_file(kept, file, metadata={"format": "pt"})
+    with edited(folder) as stored:
+        for name, weight in weights.items():
+            if weight is None:
+                del stored[name]
+            else:
+                stored[name] = weight
 
 
 def test_the_answers_are_those_of_the_weights_that_transformers_loads(
@@ -124,7 +119,7 @@ def test_a_tied_head_that_is_stored_too_is_left_to_transformers(
 def test_weights_of_another_type_are_converted(
     folder: Path, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored = load_file(folder / "model.safetensors")
-    change(folder, **{name: weight.to(dtype) for name, weight in stored.items()})
+    with edited(folder) as weights:
+        weights.update({name: weight.to(dtype) for name, weight in weights.items()})
     found, expected = logprobs(LLM(str(folder))), by_transformers(folder, monkeypatch)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)

@@ -7,15 +7,13 @@ import pytest
 
 from dise_core import LLM
 from tests.adapters.agreement import logprobs
-from tests.reference_llada import default_config, random_weights, write_checkpoint
-
-CONFIG = default_config(n_layers=4)
+from tests.reference_llada import checkpoint
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     pytest.importorskip("accelerate")
-    return write_checkpoint(tmp_path / "model", CONFIG, random_weights(CONFIG), shards=3)
+    return checkpoint(tmp_path / "model", shards=3, n_layers=4)
 
 
 def spread(folder: Path) -> LLM:

@@ -16,15 +16,14 @@ from dise_core.models.attention import BIDIRECTIONAL
 from dise_core.params.engine import EngineConfig
 from dise_core.plans.reading import Guidance
 from tests import tiny_causal
-from tests.reference_llada import default_config, random_weights, write_checkpoint
+from tests.reference_llada import checkpoint
 
 CPU = torch.device("cpu")
-GROUPED = default_config(n_heads=4, n_kv_heads=2)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return write_checkpoint(tmp_path / "model", GROUPED, random_weights(GROUPED))
+    return checkpoint(tmp_path / "model", n_heads=4, n_kv_heads=2)
 
 
 def answers(folder: Path, **options: object) -> list[Reading]:

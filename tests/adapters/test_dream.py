@@ -2,7 +2,6 @@
 code.
 """
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +10,8 @@ import pytest
 from dise_core import LLM, SamplingParams
 from dise_core.noise import Noise
 from tests.adapters.agreement import assert_agrees, random_texts
-from tests.reference_dream import (
-    IM_END,
-    MASK,
-    PAD,
-    ReferenceDream,
-    default_config,
-    naive_sample,
-    write_checkpoint,
-)
+from tests.reference_dream import IM_END, MASK, PAD, ReferenceDream, naive_sample, write_checkpoint
+from tests.tiny_format import edit
 
 Models = tuple[LLM, ReferenceDream]
 
@@ -29,7 +21,7 @@ PARAMS = SamplingParams(max_tokens=16, block_length=16, steps=12, eps=1e-3, seed
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
-    folder = write_checkpoint(tmp_path_factory.mktemp("dream"), default_config())
+    folder = write_checkpoint(tmp_path_factory.mktemp("dream"))
     return LLM(str(folder)), ReferenceDream(folder)
 
 
@@ -37,7 +29,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     "changes", [{}, {"num_key_value_heads": 4}, {"rope_theta": 10000.0, "num_hidden_layers": 3}]
 )
 def test_logits_agree_with_an_independent_dream(tmp_path: Path, changes: dict[str, object]) -> None:
-    folder = write_checkpoint(tmp_path, default_config(**changes), gain=0.7)
+    folder = write_checkpoint(tmp_path, 0.7, **changes)
     assert_agrees(LLM(str(folder)), ReferenceDream(folder), random_texts(60, 1, 2, 9, 40, 96))
 
 
@@ -97,9 +89,7 @@ def test_the_tokenizer_and_its_special_tokens_need_no_remote_code(models: Models
 
 
 def test_without_num_key_value_heads_every_head_has_its_own(tmp_path: Path) -> None:
-    config = default_config()
-    config["num_key_value_heads"] = config["num_attention_heads"]
-    folder = write_checkpoint(tmp_path, config, gain=0.7)
+    folder = write_checkpoint(tmp_path, 0.7, num_attention_heads=4, num_key_value_heads=4)
     reference = ReferenceDream(folder)
-    (folder / "config.json").write_text(json.dumps(config | {"num_key_value_heads": None}))
+    edit(folder / "config.json", num_key_value_heads=None)
     assert_agrees(LLM(str(folder)), reference, random_texts(60, 20))

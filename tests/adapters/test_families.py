@@ -16,6 +16,7 @@ from dise_core.testing import check_mask_predictor
 from tests import reference_a2d, reference_llada
 from tests.adapters.agreement import assert_agrees, random_texts
 from tests.reference_a2d import ReferenceQwen3
+from tests.tiny_format import edit
 
 TEXTS = random_texts(60, 1, 2, 9, 40, 96)
 
@@ -24,8 +25,7 @@ TEXTS = random_texts(60, 1, 2, 9, 40, 96)
 def test_a_qwen3_with_full_attention_agrees_with_an_independent_one(
     tmp_path: Path, changes: dict[str, object]
 ) -> None:
-    config = reference_a2d.default_config(**changes)
-    folder = reference_a2d.write_checkpoint(tmp_path, config)
+    folder = reference_a2d.write_checkpoint(tmp_path, **changes)
     llm = LLM(str(folder))
     assert llm.predictor.info.special.mask_id == reference_a2d.MASK
     assert llm.predictor.info.special.eos_ids == {reference_a2d.PAD, reference_a2d.IM_END}
@@ -62,9 +62,7 @@ def test_architectures_decide_before_the_model_type(tmp_path: Path) -> None:
 
 def test_a_mask_that_only_the_user_names_is_taken(tmp_path: Path) -> None:
     folder = reference_llada.checkpoint(tmp_path, gain=0.7)
-    config = json.loads((folder / "config.json").read_text())
-    del config["mask_token_id"]
-    (folder / "config.json").write_text(json.dumps(config))
+    edit(folder / "config.json", mask_token_id=None)
     assert LLM(str(folder)).predictor.info.special.mask_id == 49  # as the tokenizer says
     tokenizer = (folder / "tokenizer.json").read_text().replace("<|mdm_mask|>", "<|none|>")
     (folder / "tokenizer.json").write_text(tokenizer)
@@ -77,8 +75,7 @@ def test_a_mask_that_only_the_user_names_is_taken(tmp_path: Path) -> None:
 
 
 def test_a_mask_outside_the_vocabulary_is_refused(tmp_path: Path) -> None:
-    config = reference_a2d.default_config(vocab_size=64)
-    folder = reference_a2d.write_checkpoint(tmp_path, config)
+    folder = reference_a2d.write_checkpoint(tmp_path, vocab_size=64)
     with pytest.raises(CheckpointError, match="64 rows of logits, so 64 cannot be its mask token"):
         LLM(str(folder))
 
@@ -90,14 +87,12 @@ def test_a_mask_outside_the_vocabulary_is_refused(tmp_path: Path) -> None:
 def test_rotary_embeddings_that_are_not_plain_are_refused(
     tmp_path: Path, field: str, value: object
 ) -> None:
-    config = reference_a2d.default_config(**{field: value})
-    folder = reference_a2d.write_checkpoint(tmp_path, config)
+    folder = reference_a2d.write_checkpoint(tmp_path, **{field: value})
     with pytest.raises(CheckpointError, match=f"{field}=.* is not covered, only unscaled ones"):
         LLM(str(folder))
 
 
 @pytest.mark.parametrize("scaling", [None, False, {}, {"rope_type": "default"}, {"type": None}])
 def test_a_scaling_that_scales_nothing_is_taken(tmp_path: Path, scaling: object) -> None:
-    config = reference_a2d.default_config(rope_scaling=scaling)
-    folder = reference_a2d.write_checkpoint(tmp_path, config)
+    folder = reference_a2d.write_checkpoint(tmp_path, rope_scaling=scaling)
     assert_agrees(LLM(str(folder)), ReferenceQwen3(folder), TEXTS, 5e-5)

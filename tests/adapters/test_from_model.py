@@ -131,7 +131,7 @@ def test_a_module_in_memory_keeps_the_promises_of_a_predictor() -> None:
 def qwen(folder: Path) -> Qwen3ForCausalLM:
     """Return the module of a checkpoint of Tiny-A2D, in transformers."""
     config = reference_a2d.default_config()
-    reference_a2d.write_checkpoint(folder, config)
+    reference_a2d.write_checkpoint(folder)
     fields = {k: v for k, v in config.items() if k not in ("architectures", "model_type")}
     module = Qwen3ForCausalLM(Qwen3Config(**fields, is_causal=False)).float()
     for layer in module.model.layers:

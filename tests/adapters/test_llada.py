@@ -1,26 +1,19 @@
 """The LLaDA adapter against an independent LLaDA: logits, decoding, checkpoints that do not fit."""
 
-import json
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from dise_core import LLM, Candidates, Distribution, InputError, Read, SamplingParams
 from dise_core.errors import CheckpointError, ModelError
 from dise_core.plans.reading import Guidance
 from tests.adapters.agreement import assert_agrees, random_texts
-from tests.reference_llada import (
-    ReferenceLLaDA,
-    checkpoint,
-    default_config,
-    naive_decode,
-    random_weights,
-    write_checkpoint,
-)
+from tests.reference_backbone import edited
+from tests.reference_llada import ReferenceLLaDA, checkpoint, naive_decode
+from tests.tiny_format import edit
 
 VARIANTS: dict[str, dict[str, object]] = {
     "plain": {},
@@ -107,10 +100,9 @@ def test_a_variant_that_is_not_covered_is_refused_by_field_and_value(
 def test_without_mlp_hidden_size_it_is_mlp_ratio_times_d_model(
     tmp_path: Path, ratio: dict[str, int], size: int
 ) -> None:
-    written = default_config(mlp_hidden_size=size)
-    write_checkpoint(tmp_path, written, random_weights(written, 0.7))
+    checkpoint(tmp_path, gain=0.7, mlp_hidden_size=size)
     reference = ReferenceLLaDA(tmp_path, torch.float64)
-    (tmp_path / "config.json").write_text(json.dumps({**written, "mlp_hidden_size": None, **ratio}))
+    edit(tmp_path / "config.json", mlp_hidden_size=None, **ratio)
     assert_agrees(LLM(str(tmp_path)), reference, random_texts(50, 33))
 
 
@@ -130,10 +122,9 @@ def test_logits_that_are_no_numbers_fail_the_request_with_the_position(
     tmp_path: Path, temperature: float, name: str
 ) -> None:
     folder = checkpoint(tmp_path)
-    name = f"model.transformer.{name}.weight"
-    weights = load_file(folder / "model.safetensors")
-    weights[name].fill_(torch.finfo(weights[name].dtype).max)  # finite; its products are not
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with edited(folder) as weights:
+        weight = weights[f"model.transformer.{name}.weight"]
+        weight.fill_(torch.finfo(weight.dtype).max)  # finite; its products are not
     with pytest.raises(ModelError, match="logits at position 3 hold NaN or infinity"):
         LLM(str(folder)).generate(
             [[1, 2, 3]], SamplingParams(max_tokens=4, temperature=temperature)

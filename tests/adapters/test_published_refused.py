@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from dise_core import LLM, InputError
 from dise_core.errors import CheckpointError, ModelError, UnknownNameError
@@ -23,7 +22,8 @@ from tests.published import (
     SDAR,
     SDAR_MOE,
 )
-from tests.tiny_format import Published
+from tests.reference_backbone import edited
+from tests.tiny_format import Published, edit
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,7 @@ def test_a_variant_is_refused_by_field_and_value(
 
 def test_a_variant_of_gpt2_is_refused(tmp_path: Path) -> None:
     folder = reference_gpt2.write_checkpoint(tmp_path)
-    text = (folder / "config.json").read_text().replace('"gelu_new"', '"relu"')
-    (folder / "config.json").write_text(text)
+    edit(folder / "config.json", activation_function="relu")
     with pytest.raises(CheckpointError, match="activation_function='relu' is not covered"):
         LLM(str(folder), adapter="diffugpt", mask_token_id=67)
 
@@ -123,10 +122,10 @@ def test_weights_that_no_conversion_takes_are_named(
 
 def change(folder: Path, lost: str | None, added: str | None, rows: int) -> None:
     """Take a weight away from the checkpoint, then add one of these rows."""
-    weights = load_file(folder / "model.safetensors")
-    weights.pop(lost or "", None)
-    weights |= {} if added is None else {added: torch.ones(rows, 48)}
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with edited(folder) as weights:
+        weights.pop(lost or "", None)
+        if added is not None:
+            weights[added] = torch.ones(rows, 48)
 
 
 def test_the_mask_of_a_format_is_checked_against_all_that_name_one(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from dise_adapters.local.decoder import integers
@@ -20,7 +19,8 @@ from dise_core import LLM, Distribution, InputError, Read
 from tests import tiny_causal
 from tests.adapters import agreement
 from tests.published import LLADA2
-from tests.reference_llada import default_config, random_weights, write_checkpoint
+from tests.reference_backbone import edited
+from tests.reference_llada import checkpoint, default_config, random_weights, write_checkpoint
 
 CONFIG = default_config()
 IDS = np.arange(2, 42)
@@ -82,7 +82,7 @@ def test_the_matrices_are_rounded_and_nothing_else(
 def test_rounded_states_change_answers_as_int8_weights_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = write_checkpoint(tmp_path, CONFIG, random_weights(CONFIG))
+    folder = checkpoint(tmp_path)
     plain, fast = logprobs(folder), logprobs(folder, quantization="int8")
     monkeypatch.setattr(integers, "multiplies_integers", lambda: False)
     of_weights = np.abs(plain - logprobs(folder, quantization="int8")).mean()
@@ -198,7 +198,7 @@ def test_float16_holds_products_with_integers(layer: type[Int8Linear] | type[Int
 
 
 def test_a_batch_gets_what_its_texts_get_alone(tmp_path: Path) -> None:
-    llm = LLM(str(write_checkpoint(tmp_path, CONFIG, random_weights(CONFIG))), quantization="int4")
+    llm = LLM(str(checkpoint(tmp_path)), quantization="int4")
     reads = [Read(IDS[:n], np.arange(n), Distribution()) for n in (7, 40, 23)]
     for together, read in zip(llm.predictor.read(reads), reads, strict=True):
         [alone] = llm.predictor.read([read])
@@ -214,11 +214,10 @@ def test_experts_are_rounded_one_by_one(kind: str, tmp_path: Path) -> None:
     folder = published.write(tmp_path)
     plain, found = logprobs(folder), logprobs(folder, quantization=kind)
     rounded = in_int8 if kind == "int8" else in_int4
-    weights = load_file(folder / "model.safetensors")
-    for name, weight in weights.items():
-        if weight.ndim == 2 and not name.endswith("mlp.gate.weight"):
-            weights[name] = (rounded if ".layers." in name else in_int8)(weight)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with edited(folder) as weights:
+        for name, weight in weights.items():
+            if weight.ndim == 2 and not name.endswith("mlp.gate.weight"):
+                weights[name] = (rounded if ".layers." in name else in_int8)(weight)
     expected = logprobs(folder)
     np.testing.assert_allclose(np.median(np.abs(found - expected)), 0, atol=1e-3)
     assert np.abs(plain - found).mean() > 5 * np.abs(found - expected).mean()
@@ -231,8 +230,7 @@ def test_a_model_without_linear_layers_is_refused(tmp_path: Path) -> None:
 
 
 def test_rows_that_no_block_divides_are_refused(tmp_path: Path) -> None:
-    config = default_config(d_model=40)
-    folder = write_checkpoint(tmp_path, config, random_weights(config))
+    folder = checkpoint(tmp_path, d_model=40)
     with pytest.raises(InputError, match="needs rows of a multiple of 32 weights, not 40"):
         LLM(str(folder), quantization="int4")
 

@@ -16,7 +16,7 @@ from dise_adapters.local.decoder import padding
 from dise_adapters.local.decoder.padding import STEP, Unpadded, key_width
 from dise_core import LLM, Distribution, Read
 from tests import tiny_causal
-from tests.reference_dream import default_config, write_checkpoint
+from tests.reference_dream import write_checkpoint
 from tests.reference_llada import checkpoint
 
 LENGTHS = (20, 3, 12, 11, 20, 7)
@@ -42,7 +42,7 @@ def test_padding_goes_and_comes_back(lengths: list[int]) -> None:
 CHECKPOINTS: dict[str, Callable[[Path], Path | str]] = {
     "llada": checkpoint,
     "grouped": partial(checkpoint, n_heads=4, n_kv_heads=2),
-    "dream": partial(write_checkpoint, config=default_config()),
+    "dream": write_checkpoint,
     "causal": lambda folder: tiny_causal.checkpoint(folder, tiny_causal.llama()),
 }
 

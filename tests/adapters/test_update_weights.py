@@ -41,8 +41,8 @@ from tests.tiny_causal import checkpoint, llama
 LAYER = "model.layers.0."
 
 KINDS: dict[str, Callable[[Path], object]] = {
-    "tied": lambda path: reference_a2d.write_checkpoint(path, reference_a2d.default_config()),
-    "biased": lambda path: reference_dream.write_checkpoint(path, reference_dream.default_config()),
+    "tied": reference_a2d.write_checkpoint,
+    "biased": reference_dream.write_checkpoint,
     "whole": reference_modernbert.write_checkpoint,
     "mixture": PUBLISHED["rnd1"].write_into,
 }

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.pages import ROOT, titled
-from tests.reference_a2d import MASK, ReferenceQwen3, default_config, write_checkpoint
+from tests.reference_a2d import MASK, ReferenceQwen3, write_checkpoint
 
 SELECTOR = """
 from dise_core import Selector, hookimpl
@@ -573,8 +573,8 @@ def test_a_third_partys_engine_and_ours_run_a_third_partys_family(
     environment: Environment, tmp_path: Path
 ) -> None:
     names = {"architectures": ["DenoisingQwen3"], "model_type": "denoising-qwen3"}
-    config = default_config(**names, is_causal=False, mask_token_id=MASK)
-    model = ("--model", write_checkpoint(tmp_path, config))
+    folder = write_checkpoint(tmp_path, **names, is_causal=False, mask_token_id=MASK)
+    model = ("--model", folder)
     ids = list(range(1, 21))
     expected = float(ReferenceQwen3(tmp_path).logprobs(ids)[range(20), ids].mean())
     plain = (*model, "--engine", "plain")

@@ -266,7 +266,7 @@ def llada(folder: Path) -> tuple[Path, Any]:
 
 def dream(folder: Path) -> tuple[Path, Any]:
     """Its rows are shifted: each predicts the next token."""
-    path = reference_dream.write_checkpoint(folder, reference_dream.default_config())
+    path = reference_dream.write_checkpoint(folder)
     return path, reference_dream.ReferenceDream(path)
 
 

@@ -58,7 +58,7 @@ def llada(folder: Path) -> LogProbs:
 
 def dream(folder: Path) -> LogProbs:
     """A model whose row i - 1 is about token i."""
-    reference_dream.write_checkpoint(folder, reference_dream.default_config(), gain=1.0)
+    reference_dream.write_checkpoint(folder, gain=1.0)
     return logprobs_of(ReferenceDream(folder).logits)
 
 

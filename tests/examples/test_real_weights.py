@@ -195,8 +195,7 @@ def test_time_that_is_over_leaves_the_rest_and_a_failure_is_reported(tmp_path: P
 
 
 def test_dream_and_tiny_a2d_write_what_their_authors_loops_write(tmp_path: Path) -> None:
-    config = reference_dream.default_config(max_position_embeddings=512)
-    dream = reference_dream.write_checkpoint(tmp_path / "dream", config)
+    dream = reference_dream.write_checkpoint(tmp_path / "dream", max_position_embeddings=512)
     blocks = shutil.copytree(EMBEDDED / BLOCKS, tmp_path / "blocks")
     fields = json.loads((blocks / "config.json").read_text())
     fields |= {"architectures": ["A2DQwen3LMHeadModel"], "model_type": "a2d-qwen3"}

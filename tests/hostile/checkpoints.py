@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,14 +25,8 @@ def write_whole(folder: Path, kind: str) -> Path:
     elif kind in TINY:
         TINY[kind].write_into(folder, block_size=4)
     else:
-        reference = {"dream": reference_dream, "a2d-qwen3": reference_a2d}[kind]
-        reference.write_checkpoint(folder, reference.default_config())
+        {"dream": reference_dream, "a2d-qwen3": reference_a2d}[kind].write_checkpoint(folder)
     return folder
-
-
-def edit(path: Path, **changes: object) -> None:
-    """Change fields of a file of JSON."""
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 @contextmanager

@@ -13,7 +13,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
 
 from dise_adapters.checkpoint.weights import INDEX, SINGLE
 from dise_adapters.families.a2d import A2D_QWEN3
@@ -28,7 +27,9 @@ from dise_core.errors import CheckpointError, DiseError
 from dise_core.params.engine import EngineConfig
 from tests import published, reference_a2d, reference_dream, reference_llada
 from tests.hostile.bounds import bounded, cases
-from tests.hostile.checkpoints import edit, one_line, write_whole
+from tests.hostile.checkpoints import one_line, write_whole
+from tests.reference_backbone import edited
+from tests.tiny_format import edit
 
 
 def load(path: Path, family: Family = LLADA) -> Any:
@@ -174,17 +175,16 @@ def test_a_gguf_file_tells_of_its_model(tmp_path: Path) -> None:
 def test_weights_that_are_not_finite_are_named(
     folder: Path, bad: float, dtype: torch.dtype
 ) -> None:
-    weights = {name: weight.to(dtype) for name, weight in load_file(folder / SINGLE).items()}
-    weights["model.transformer.ff_out.weight"][-1, -1] = bad
-    save_file(weights, folder / SINGLE, metadata={"format": "pt"})
+    with edited(folder) as weights:
+        weights.update({name: weight.to(dtype) for name, weight in weights.items()})
+        weights["model.transformer.ff_out.weight"][-1, -1] = bad
     with one_line("weights that are not finite numbers as float32: lm_head.weight"):
         load(folder)
 
 
 def test_weights_whose_sum_alone_is_infinite_load(folder: Path) -> None:
-    weights = load_file(folder / SINGLE)
-    weights["model.transformer.ff_out.weight"].fill_(3e38)
-    save_file(weights, folder / SINGLE, metadata={"format": "pt"})
+    with edited(folder) as weights:
+        weights["model.transformer.ff_out.weight"].fill_(3e38)
     assert load(folder)
 
 

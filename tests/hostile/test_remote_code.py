@@ -14,7 +14,8 @@ from dise_adapters.vllm.reader import llm_options
 from dise_core import LLM, InputError
 from dise_core.errors import DiseError
 from dise_core.params.engine import EngineConfig
-from tests.hostile.checkpoints import edit, write_whole
+from tests.hostile.checkpoints import write_whole
+from tests.tiny_format import edit
 
 CLASSES = ("AutoConfig", "AutoModel", "AutoModelForCausalLM", "AutoModelForMaskedLM")
 

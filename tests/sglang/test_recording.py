@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.torch import load_file, save_file
 
 from dise_core import LLM, ScoringParams
 from tests.published import LLADA2, SDAR_MOE
+from tests.reference_backbone import edited
 from tests.sglang.served import Runner, Served
 from tests.sglang.wheel import version
 
@@ -48,9 +48,8 @@ class Model:
 
 def _never_write_masks(folder: Path, mask_id: int) -> None:
     """Take the mask's row out of a random head: SGLang writes what is likeliest, a mask too."""
-    weights = load_file(folder / "model.safetensors")
-    weights["lm_head.weight"][mask_id] = 0
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with edited(folder) as weights:
+        weights["lm_head.weight"][mask_id] = 0
 
 
 @pytest.fixture(scope="module")

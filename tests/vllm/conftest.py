@@ -17,23 +17,17 @@ BATCH = 2048
 
 def llada_folder(folder: Path) -> Path:
     """Write a tiny LLaDA."""
-    config = reference_llada.default_config()
-    return reference_llada.write_checkpoint(
-        folder, config, reference_llada.random_weights(config, 0.7)
-    )
+    return reference_llada.checkpoint(folder, gain=0.7)
 
 
 def dream_folder(folder: Path) -> Path:
     """Write a tiny Dream."""
-    return reference_dream.write_checkpoint(
-        folder, reference_dream.default_config(num_attention_heads=2), gain=0.7
-    )
+    return reference_dream.write_checkpoint(folder, 0.7, num_attention_heads=2)
 
 
 def a2d_folder(folder: Path) -> Path:
     """Write a tiny Qwen3 with full attention, its heads of a size that vLLM takes."""
-    config = reference_a2d.default_config(head_dim=32)
-    return reference_a2d.write_checkpoint(folder, config)
+    return reference_a2d.write_checkpoint(folder, head_dim=32)
 
 
 KEPT: list[LLM] = []
