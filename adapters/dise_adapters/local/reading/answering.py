@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from dise_adapters.local.reading.reader import rows_at_once
-from dise_adapters.local.reading.readouts import answer_rows, group_reads, split_answers
+from dise_adapters.local.reading.readouts import group_reads, readings_of
 from dise_core import InputError, Read, Reading
 
 
@@ -23,14 +23,10 @@ def answer(logits: Tensor, read: Read) -> Reading:
         )
     if num_rows == 0:
         return Reading.of_nothing()
-    [group] = group_reads({0: read})
-    group, size = group.to(logits.device), rows_at_once(logits.shape[1], logits.device)
-    starts = range(0, num_rows, size)
-    chunks = (slice(start, min(start + size, num_rows)) for start in starts)
-    answers = (
-        # A copy, since candidates are biased and forbidden in place.
-        answer_rows(logits[rows].to(torch.float32, copy=True), group, rows)
-        for rows in chunks
-    )
-    [(_, reading)] = split_answers(group, answers, [read])
+
+    def copied(rows: slice) -> Tensor:
+        return logits[rows].to(torch.float32, copy=True)
+
+    [group], size = group_reads({0: read}), rows_at_once(logits.shape[1], logits.device)
+    [(_, reading)] = readings_of(group.to(logits.device), [read], size, copied)
     return reading

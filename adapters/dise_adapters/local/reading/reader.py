@@ -2,9 +2,10 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,13 +18,7 @@ from dise_adapters.local.devices import is_gpu, on_device
 from dise_adapters.local.reading.batching import batches, text_batch
 from dise_adapters.local.reading.layout import Layout, Run
 from dise_adapters.local.reading.limit import BatchLimit
-from dise_adapters.local.reading.readouts import (
-    ReadoutGroup,
-    RowAnswers,
-    answer_rows,
-    group_reads,
-    split_answers,
-)
+from dise_adapters.local.reading.readouts import ReadoutGroup, group_reads, readings_of
 from dise_core import Bidirectional, Causal, Ids, InputError, LogProbs, ModelError, Read, Reading
 from dise_core.models.predictor import Ability
 
@@ -130,9 +125,10 @@ class TransformerReader:
         with without_plans(self._device, texts.input_ids.shape[1], texts.keys[1]):
             states = self._body(texts, rows)
         readings: dict[int, Reading] = {}
+        size = rows_at_once(self._vocab_size, self._device)
         for group, lines, scales in questions:
-            answers = self._answers(states, lines, scales, group)
-            readings.update(split_answers(group, answers, reads))
+            logits_of = partial(self._logits, states, lines, scales)
+            readings.update(readings_of(group, reads, size, logits_of))
         for run in batch:
             self._layout.computed(run)  # its copies do not wait for the pass, which has ended
             if run.groups is None and (share := run.length / len(run.row.token_ids)) < 1:
@@ -171,20 +167,13 @@ class TransformerReader:
             questions.append((group.to(self._device), among, scale))
         return rows, questions
 
-    def _answers(
-        self, states: Tensor, lines: Tensor, scales: Tensor, group: ReadoutGroup
-    ) -> Iterator[RowAnswers]:
-        """Yield the answers to a group's rows, in chunks whose logits fit MAX_LOGITS."""
-        chunk = rows_at_once(self._vocab_size, self._device)
-        for start in range(0, group.num_rows, chunk):
-            rows = slice(start, min(start + chunk, group.num_rows))
-            logits, *unconditional = (self._head(states[line[rows]]).float() for line in lines)
-            for base in unconditional:
-                logits = base + (scales[rows, None] + 1) * (logits - base)
-                logits.masked_fill_(base.isneginf(), -torch.inf)  # it was inf - inf
-            answer = answer_rows(logits, group, rows)
-            del logits, unconditional  # before the next ones are made
-            yield answer
+    def _logits(self, states: Tensor, lines: Tensor, scales: Tensor, rows: slice) -> Tensor:
+        """Return the guided logits of some rows of a group."""
+        logits, *unconditional = (self._head(states[line[rows]]).float() for line in lines)
+        for base in unconditional:
+            logits = base + (scales[rows, None] + 1) * (logits - base)
+            logits.masked_fill_(base.isneginf(), -torch.inf)  # it was inf - inf
+        return logits
 
 
 def rows_at_once(vocab_size: int, device: torch.device) -> int:

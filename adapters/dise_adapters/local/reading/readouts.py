@@ -83,6 +83,18 @@ def group_reads(reads: Mapping[int, Read]) -> list[ReadoutGroup]:
     return [_group([reads[index] for index in indices], indices) for indices in groups.values()]
 
 
+def readings_of(
+    group: ReadoutGroup, reads: Sequence[Read], size: int, logits_of: Callable[[slice], Tensor]
+) -> Iterator[tuple[int, Reading]]:
+    """Yield the index and the Reading of each read in a group. logits_of: returns the
+    float32 logits [R, V] of a slice of its rows, at most `size`; they may be overwritten.
+    """
+    starts = range(0, group.num_rows, size)
+    chunks = (slice(start, min(start + size, group.num_rows)) for start in starts)
+    answers = (answer_rows(logits_of(rows), group, rows) for rows in chunks)
+    return split_answers(group, answers, reads)
+
+
 def answer_rows(logits: Tensor, group: ReadoutGroup, rows: slice) -> RowAnswers:
     """Return the answers for float32 logits [R, V] of `rows`; may overwrite them."""
     if (change := group.readout.logits) is not None:

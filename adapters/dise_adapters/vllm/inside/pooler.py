@@ -6,7 +6,7 @@ logits of the rows asked for are gathered from all ranks, rows_at_once rows at a
 """
 
 from collections.abc import Sequence, Set
-from itertools import count
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,9 @@ from vllm.model_executor.layers.pooler import PoolingParamsUpdate
 from vllm.model_executor.layers.pooler.abstract import Pooler
 from vllm.v1.pool.metadata import PoolingMetadata
 
+from dise_adapters.local.devices import on_device
 from dise_adapters.local.reading.reader import rows_at_once
-from dise_adapters.local.reading.readouts import answer_rows, group_reads, split_answers
+from dise_adapters.local.reading.readouts import group_reads, readings_of
 from dise_adapters.vllm.wire import READS, TASK, ReadJson, pack
 from dise_core import Candidates, Ids, Read, Reading, TokenLogProbs
 from dise_core.models.info import AnswersFor
@@ -96,19 +97,16 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
         reads = [read for read, _ in rows]
         readings: dict[int, Reading] = {}
         size = rows_at_once(self._vocab_size, states.device)
-        for group in (group.to(states.device) for group in group_reads(dict(enumerate(reads)))):
-            lines = np.concatenate([rows[index][1] for index in group.indices])
-            chunks = torch.split(torch.from_numpy(lines).to(states.device), size)
-            answers = (
-                answer_rows(self._logits(states[chunk]), group, slice(start, start + size))
-                for start, chunk in zip(count(0, size), chunks, strict=False)
-            )
-            readings.update(split_answers(group, answers, reads))
+        for group in group_reads(dict(enumerate(reads))):
+            places = np.concatenate([rows[index][1] for index in group.indices])
+            [lines] = on_device(states.device, places)
+            logits_of = partial(self._logits, states, lines)
+            readings.update(readings_of(group.to(states.device), reads, size, logits_of))
         return [readings[index] for index in range(len(reads))]
 
-    def _logits(self, states: Tensor) -> Tensor:
+    def _logits(self, states: Tensor, lines: Tensor, rows: slice) -> Tensor:
         [model] = self._model
-        local = model.logits_processor(model.lm_head, states, skip_gather=True)
+        local = model.logits_processor(model.lm_head, states[lines[rows]], skip_gather=True)
         if model.lm_head.tp_size > 1:
             local = tensor_model_parallel_all_gather(local)
         logits: Tensor = local[:, : self._vocab_size].float()
