@@ -8,8 +8,6 @@ import sys
 
 import pytest
 
-from dise_adapters.local.threads import num_threads
-
 PROCESS = """
 from dise_core.threads import choose_threads
 assert choose_threads()
@@ -28,29 +26,13 @@ print(seen)
 
 
 @pytest.mark.parametrize(
-    ("parameters", "most", "threads"),
-    [
-        (0, 8, 1),
-        (100_000, 8, 1),
-        (599_999, 8, 1),
-        (600_000, 8, 2),
-        (1_750_000, 2, 2),
-        (1_750_000, 64, 5),
-        (8 * 10**9, 64, 64),
-    ],
-)
-def test_a_thread_for_each_300_000_parameters(parameters: int, most: int, threads: int) -> None:
-    assert num_threads(parameters, most) == threads
-
-
-@pytest.mark.parametrize(
     ("sizes", "expected"),
     [
-        ([100_000, 950_000, 100_000, 10**9], [1, 3, 3, 6]),
+        ([0, 599_999, 600_000, 950_000, 100_000, 10**9], [1, 1, 2, 3, 3, 6]),
         ([950_000, None, 100_000, 10**9], [3, 5, 5]),
     ],
 )
-def test_the_largest_model_decides_and_a_later_choice_of_the_users_stands(
+def test_a_thread_for_300_000_parameters_of_the_largest_model_unless_a_user_chooses_later(
     sizes: list[int | None], expected: list[int]
 ) -> None:
     environment = {

@@ -12,11 +12,6 @@ million it does.
 """
 
 
-def num_threads(num_parameters: int, limit: int) -> int:
-    """Return one thread per 300,000 parameters, at least 1 and at most `limit`."""
-    return max(1, min(limit, num_parameters // PARAMETERS_A_THREAD))
-
-
 @dataclass(slots=True)
 class Threads:
     """The number of torch's threads: as many as the process's largest model can use."""
@@ -29,7 +24,8 @@ class Threads:
         if not choose_threads() or (self.current and torch.get_num_threads() != self.current):
             return
         self.limit = self.limit or torch.get_num_threads()
-        self.current = max(self.current, num_threads(num_parameters, self.limit))
+        useful = min(self.limit, num_parameters // PARAMETERS_A_THREAD)
+        self.current = max(1, self.current, useful)
         torch.set_num_threads(self.current)
 
 
