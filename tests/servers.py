@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TypeVar
+from typing import Any, TypeVar
 
 S = TypeVar("S", bound=ThreadingHTTPServer)
 
@@ -23,6 +24,10 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+    def body(self) -> Any:
+        """Return the request's JSON."""
+        return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
 
     def log_message(self, *_: object) -> None:
         pass

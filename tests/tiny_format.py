@@ -58,6 +58,13 @@ class Published:
         tokenizer(folder, self.shape.vocab, self.tokens, self.mask_token)
 
 
+def described(folder: Path, **fields: object) -> str:
+    """Return a folder that holds this config.json and nothing else."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(fields))
+    return str(folder)
+
+
 def edit(path: Path, **changes: object) -> None:
     """Change fields of a file of JSON."""
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))

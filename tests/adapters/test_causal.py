@@ -22,7 +22,7 @@ from dise_core.errors import CheckpointError, UnknownNameError
 from dise_core.testing import check_mask_predictor
 from tests.reference_llada import write_tokenizer
 from tests.tiny_causal import checkpoint, gemma2, gpt2, llama
-from tests.tiny_format import edit
+from tests.tiny_format import described, edit
 
 
 def naive_logprobs(folder: str, ids: list[int]) -> np.ndarray:
@@ -166,21 +166,16 @@ NO_JUDGES: dict[str, tuple[dict[str, object], str]] = {
 }
 
 
-def described(folder: Path, fields: dict[str, object]) -> str:
-    """Return a folder that holds the config.json of a llama with these changes, and
-    nothing else.
-    """
-    folder.mkdir(exist_ok=True)
-    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **fields}
-    (folder / "config.json").write_text(json.dumps(config))
-    return str(folder)
+def a_llama(folder: Path, **changes: object) -> str:
+    """Return a folder that holds the config.json of a llama with these changes alone."""
+    return described(folder, **(judge("llama", "LlamaForCausalLM") | changes))
 
 
 @pytest.mark.parametrize("fields", TAKEN)
 def test_an_auto_regressive_checkpoint_is_claimed(
     tmp_path: Path, fields: dict[str, object]
 ) -> None:
-    assert predictor_of(CAUSAL).claims(described(tmp_path, fields))
+    assert predictor_of(CAUSAL).claims(a_llama(tmp_path, **fields))
 
 
 @pytest.mark.parametrize("name", NO_JUDGES)
@@ -188,7 +183,7 @@ def test_what_is_no_auto_regressive_model_is_refused_as_a_judge_and_says_what_it
     tmp_path: Path, name: str
 ) -> None:
     fields, text = NO_JUDGES[name]
-    folder = described(tmp_path, fields)
+    folder = a_llama(tmp_path, **fields)
     assert predictor_of(CAUSAL).claims(folder) is False
     with pytest.raises(UnknownNameError, match=re.escape(text)):
         LLM("countdown", judge=folder)
@@ -201,8 +196,8 @@ def test_a_diffusion_model_is_known_by_its_folders_name(tmp_path: Path) -> None:
     with pytest.raises(
         UnknownNameError, match=r"it is a diffusion model by its name \(DiffuLLaMA-7B\)"
     ):
-        LLM(described(tmp_path / "DiffuLLaMA-7B", {}))
-    assert predictor_of(CAUSAL).claims(described(tmp_path / "llama-7b", {}))
+        LLM(a_llama(tmp_path / "DiffuLLaMA-7B"))
+    assert predictor_of(CAUSAL).claims(a_llama(tmp_path / "llama-7b"))
 
 
 def test_a_checkpoint_without_architectures_loads_where_its_adapter_is_named(

@@ -2,7 +2,6 @@
 checkpoints are refused by name.
 """
 
-import json
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from dise_core.testing import check_mask_predictor
 from tests import reference_a2d, reference_llada
 from tests.adapters.agreement import assert_agrees, random_texts
 from tests.reference_a2d import ReferenceQwen3
-from tests.tiny_format import edit
+from tests.tiny_format import described, edit
 
 TEXTS = random_texts(60, 1, 2, 9, 40, 96)
 
@@ -31,12 +30,6 @@ def test_a_qwen3_with_full_attention_agrees_with_an_independent_one(
     assert llm.predictor.info.special.eos_ids == {reference_a2d.PAD, reference_a2d.IM_END}
     assert_agrees(llm, ReferenceQwen3(folder), TEXTS, 5e-5)
     check_mask_predictor(llm.predictor)
-
-
-def described(folder: Path, **fields: object) -> str:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(fields))
-    return str(folder)
 
 
 @pytest.mark.parametrize("name", ["WeDLMForCausalLM", *NOT_COVERED])

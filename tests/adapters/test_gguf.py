@@ -12,8 +12,9 @@ from dise_adapters.checkpoint.gguf import GgufFile
 from dise_adapters.checkpoint.gguf_tokenizer import gguf_tokenizer
 from dise_adapters.plugin import FAMILIES
 from dise_adapters.predictor import predictor_of
-from dise_core import LLM, Distribution, Read, SamplingParams
-from tests.gguf_files import LEARNED, MODELS, PLAIN, VOCABULARY, Tiny, convert
+from dise_core import LLM, SamplingParams
+from tests.adapters.agreement import logprobs
+from tests.gguf_files import LEARNED, MODELS, PLAIN, Tiny, convert
 
 ROUNDING = {"F32": 1e-6, "F16": 0.02, "BF16": 0.06, "Q8_0": 0.2, "Q6_K": 0.5, "Q4_K": 2, "Q4_0": 2}
 """By how much a type may change a log-probability of these random weights, in the mean."""
@@ -28,12 +29,6 @@ TEXTS = (
 @pytest.fixture(params=MODELS)
 def tiny(request: pytest.FixtureRequest) -> Tiny:
     return MODELS[request.param]
-
-
-def logprobs(llm: LLM) -> np.ndarray:
-    ids = np.random.default_rng(0).integers(0, VOCABULARY, 40)
-    [reading] = llm.predictor.read([Read(ids, np.arange(40), Distribution())])
-    return np.asarray(reading.logprobs)
 
 
 @pytest.mark.parametrize("kind", ROUNDING)

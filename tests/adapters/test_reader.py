@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dise_adapters.local.decoder.batch import TextBatch
-from dise_adapters.local.reading import reader as reader_module
 from dise_adapters.local.reading.batching import batches, text_batch
 from dise_adapters.local.reading.layout import Layout, Run
 from dise_adapters.local.reading.reader import TransformerReader
@@ -218,15 +217,6 @@ def test_named_tokens_and_entropies_are_those_of_the_guided_distribution(llada: 
         np.testing.assert_array_equal(reading.token_ids, expected.token_ids)
         np.testing.assert_allclose(reading.logprobs, expected.logprobs, atol=1e-5)
         np.testing.assert_allclose(reading.confidences, expected.confidences, atol=1e-5)
-
-
-def test_chunks_of_the_head_change_nothing(llada: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    predictor = LLM(str(llada)).predictor
-    reads = [Read(np.arange(n), np.arange(n), TokenLogProbs(np.arange(n))) for n in (40, 40, 7)]
-    whole = predictor.read(reads)
-    monkeypatch.setattr(reader_module, "MAX_LOGITS", 3 * 52)
-    for one, other in zip(whole, predictor.read(reads), strict=True):
-        assert_same(one.logprobs, other.logprobs)
 
 
 def test_a_target_asked_twice_at_its_place_is_computed_once() -> None:

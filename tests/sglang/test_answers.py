@@ -15,9 +15,6 @@ from dise_core.scoring.calibration import Calibration
 from dise_sglang.confidence import CALIBRATION
 from tests.sglang.served import Runner, Served
 from tests.sglang.test_recording import Model
-from tests.sglang.wheel import version
-
-__all__ = ["version"]
 
 MODEL = "countdown-blocks"
 PROMPTS = ["83,18,75 -> 10", "8,3,5 -> 10", "11,42,7 -> 46", "9,9,9 -> 9"]
@@ -89,6 +86,9 @@ def test_edits_are_the_written_tokens_that_a_later_step_replaced(
     assert total > 0
 
 
+MASK, DELETE, SPLIT = 9, 10, 11
+
+
 class Scripted:
     """A model that says, of each forward, which token it likes at each place."""
 
@@ -104,6 +104,24 @@ class Scripted:
         return SimpleNamespace(logits_output=output, can_run_graph=False)
 
 
+def told_of(likes: list[list[int]], algorithm: str, settings: dict[str, Any]) -> Any:
+    """Return the tokens that an algorithm writes behind 8, and what is told of their block."""
+    from sglang.srt.dllm.algorithm import get_algorithm
+
+    from dise_sglang.recording import BLOCKS
+
+    config = SimpleNamespace(
+        algorithm=algorithm, algorithm_config=settings, block_size=4, mask_id=MASK,
+        delete_token_id=DELETE, split_token_id=SPLIT, first_done_first_out_mode=False,
+    )  # fmt: skip
+    batch = SimpleNamespace(
+        batch_size=1, input_ids=torch.tensor([8, MASK, MASK, MASK]), dllm_prompt_mask=None
+    )
+    output, ids, *_ = get_algorithm(config).run(Scripted(likes), batch)
+    [told] = output.customized_info[BLOCKS]
+    return ids[0].tolist(), told
+
+
 def logprob(number: int, place: int) -> float:
     like = torch.tensor([2.0 + number + place / 8, *[0.0] * 11])
     return float(torch.log_softmax(like, 0)[0])
@@ -112,25 +130,11 @@ def logprob(number: int, place: int) -> float:
 def test_what_is_known_of_a_token_goes_with_it_where_others_are_inserted_and_deleted(
     version: str,
 ) -> None:
-    from sglang.srt.dllm.algorithm import get_algorithm
-
-    from dise_sglang.recording import BLOCKS
-
-    mask, delete, split = 9, 10, 11
-    config = SimpleNamespace(
-        algorithm="JointThresholdInDel", algorithm_config={"threshold": 0.0},
-        block_size=4, mask_id=mask, delete_token_id=delete, split_token_id=split,
-        first_done_first_out_mode=False,
-    )  # fmt: skip
     # [8 | . . .] is written [8 1 2 3]; 1 goes, then a mask comes before 3, and 3 falls out.
-    likes = [[8, 1, 2, 3], [8, delete, 2, 3], [8, 2, 3, 4], [8, 2, split, 4], [8, 2, 5, 3],
+    likes = [[8, 1, 2, 3], [8, DELETE, 2, 3], [8, 2, 3, 4], [8, 2, SPLIT, 4], [8, 2, 5, 3],
              [8, 2, 5, 3]]  # fmt: skip
-    batch = SimpleNamespace(
-        batch_size=1, input_ids=torch.tensor([8, mask, mask, mask]), dllm_prompt_mask=None
-    )
-    output, ids, *_ = get_algorithm(config).run(Scripted(likes), batch)
-    [told] = output.customized_info[BLOCKS]
-    assert ids[0].tolist() == [2, 5, 3]
+    ids, told = told_of(likes, "JointThresholdInDel", {"threshold": 0.0})
+    assert ids == [2, 5, 3]
     assert told["step_maps"] == [0, 1, 5, 1]
     expected = [logprob(0, 2), logprob(4, 2), logprob(0, 3)]
     assert told["written"][1:] == pytest.approx(expected, abs=1e-6)
@@ -233,19 +237,8 @@ def test_an_algorithm_with_a_loop_of_its_own_is_left_as_it_is(
 @pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter")
 @pytest.mark.parametrize("is_vectorized", [False, True])
 def test_what_is_told_is_the_models_before_a_penalty(version: str, is_vectorized: bool) -> None:
-    from sglang.srt.dllm.algorithm import get_algorithm
-
-    from dise_sglang.recording import BLOCKS
-
     settings = {"threshold": 0.0, "penalty_lambda": 1.0, "vectorized_decoding": is_vectorized}
-    config = SimpleNamespace(
-        algorithm="JointThreshold", algorithm_config=settings, block_size=4, mask_id=9,
-        first_done_first_out_mode=False,
-    )  # fmt: skip
-    ids = torch.tensor([8, 9, 9, 9])
-    batch = SimpleNamespace(batch_size=1, input_ids=ids, dllm_prompt_mask=None)
-    output, *_ = get_algorithm(config).run(Scripted([[8, 1, 2, 3]] * 3), batch)
-    [told] = output.customized_info[BLOCKS]
+    _, told = told_of([[8, 1, 2, 3]] * 3, "JointThreshold", settings)
     for key, number in (("written", 0), ("dise_logprobs", 1)):
         expected = [logprob(number, place) for place in (1, 2, 3)]
         assert told[key][1:] == pytest.approx(expected, abs=1e-6)

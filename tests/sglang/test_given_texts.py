@@ -13,9 +13,6 @@ from tests import servers
 from tests.commands import Dise
 from tests.servers import address, serving
 from tests.sglang.served import Runner, Served
-from tests.sglang.wheel import version
-
-__all__ = ["version"]
 
 MODEL = "countdown-blocks"
 
@@ -38,16 +35,15 @@ class Handler(servers.Handler):
         self.send(200, json.dumps({"data": [card]}).encode())
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = self.body()
         self.server.asked.append(body)
         served = Served(Runner(self.server.llm.predictor, {}), "LowConfidence", {}, MODEL)
         prompts, params = body["input_ids"], body["sampling_params"]
         most = [params["max_new_tokens"]] * len(prompts)
         custom = params["custom_params"] if self.server.has_plugin else None
         _, told = served.write(prompts, most, 3, self.server.fdfo, custom=custom)
-        infos = [{"text": "", "meta_info": told[n]} for n in range(len(prompts))]
-        if not self.server.has_plugin:
-            infos = [{"text": "", "meta_info": {}} for _ in prompts]
+        facts = [told[n] if self.server.has_plugin else {} for n in range(len(prompts))]
+        infos = [{"text": "", "meta_info": fact} for fact in facts]
         self.send(200, json.dumps(infos).encode())
 
 

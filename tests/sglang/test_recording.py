@@ -10,9 +10,6 @@ from dise_core import LLM, ScoringParams
 from tests.published import LLADA2, SDAR_MOE
 from tests.reference_backbone import edited
 from tests.sglang.served import Runner, Served
-from tests.sglang.wheel import version
-
-__all__ = ["version"]
 
 FEW = {"threshold": 0.1, "edit_threshold": 0.05}
 ALGORITHMS: dict[str, dict[str, float]] = {
