@@ -1,10 +1,12 @@
 """What a loaded model answers, and whether as an independent one."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
-from dise_core import LLM, Distribution, Ids, LogProbs, Read
+from dise_core import LLM, Distribution, Ids, LogProbs, Read, RequestOutput
 
 
 def random_texts(vocab_size: int, *lengths: int) -> list[Ids]:
@@ -23,6 +25,16 @@ def assert_agrees(llm: LLM, reference: Any, texts: list[Ids], error: float = 1e-
         padding = -len(ids) % (info.block_length or 1)
         expected = reference.logprobs([*ids.tolist(), *[info.special.eos_id] * padding]).numpy()
         assert np.abs(reading.logprobs - expected[: len(ids)]).max() < error
+
+
+def assert_alike(
+    ours: Sequence[RequestOutput], theirs: Sequence[RequestOutput], error: float = 1e-4
+) -> None:
+    """Assert that answers have the same tokens, and nearly the same scores."""
+    for answer, expected in zip(ours, theirs, strict=True):
+        for one, other in zip(answer.outputs, expected.outputs, strict=True):
+            assert one.token_ids == other.token_ids
+            assert one.score.value == pytest.approx(other.score.value, abs=error)
 
 
 def logprobs(llm: LLM) -> LogProbs:

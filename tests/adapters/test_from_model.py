@@ -24,6 +24,7 @@ from dise_app import create_app
 from dise_core import LLM, AsyncLLM, Causal, InputError, SamplingParams, ScoringParams
 from dise_core.testing import check_mask_predictor
 from tests import reference_a2d
+from tests.adapters.agreement import assert_alike
 
 NAMES = ["<s>", "<pad>", "</s>", "<unk>", *"abcdefghijklmnopqrstuvwxyz ", "<mask>"]
 PROMPTS, RESPONSES = ["<s>abc", "<s>a question"], ["some words", "no"]
@@ -152,10 +153,7 @@ def test_the_module_of_a_checkpoint_answers_as_the_loaded_checkpoint(tmp_path: P
         loaded.predictor.info.max_length, loaded.predictor.info.special,
     )  # fmt: skip
     params = SamplingParams(max_tokens=8, block_length=4, selector="response")
-    answers = [each.generate(["abab", "b"], params) for each in (llm, loaded)]
-    for ours, theirs in zip(*answers, strict=True):
-        assert ours.outputs[0].token_ids == theirs.outputs[0].token_ids
-        assert ours.outputs[0].score.value == pytest.approx(theirs.outputs[0].score.value, abs=1e-5)
+    assert_alike(*(each.generate(["abab", "b"], params) for each in (llm, loaded)), 1e-5)
 
 
 class Scaled(RobertaForMaskedLM):  # type: ignore[misc]

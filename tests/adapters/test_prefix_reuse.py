@@ -22,6 +22,7 @@ from dise_core.plans.reading import Guidance
 from dise_decide import DecisionParams, PredicateQuestion
 from dise_decide.routes import openai_body
 from tests import tiny_gguf
+from tests.adapters.agreement import assert_alike
 from tests.block_checkpoints import BLOCK, KINDS, assert_exact, load, texts_of
 from tests.reference_backbone import block_causal
 from tests.reference_blocks import reference_of
@@ -163,9 +164,7 @@ def test_a_chat_and_its_scores_reuse_earlier_turns(bound: int) -> None:
     text = ways[0].predictor.tokenizer.encode("12,3,8,5 -> 22\n").tolist() * 3
     for turn in range(3):
         plain, reusing = (llm.generate([text], params)[0] for llm in ways)
-        for one, other in zip(plain.outputs, reusing.outputs, strict=True):
-            assert one.token_ids == other.token_ids
-            assert one.score.value == pytest.approx(other.score.value, abs=1e-5)
+        assert_alike([reusing], [plain], 1e-5)
         assert plain.usage.cached_tokens == 0
         assert (reusing.usage.cached_tokens > 0) == (turn > 0)
         assert reusing.usage.nfe_computed < plain.usage.nfe_computed

@@ -41,6 +41,7 @@ from dise_core.plugins.discovery import installed_catalog
 from dise_core.testing import ToyPredictor
 from dise_core.token_sets import TokenSets
 from tests import servers
+from tests.adapters.agreement import assert_alike
 from tests.servers import address, serving
 
 FOLDER = CountdownPredictor.folder()
@@ -102,11 +103,10 @@ PARAMS = SamplingParams(
 
 def test_a_server_writes_and_scores_as_the_model_itself(server: Server) -> None:
     ours, theirs = (
-        LLM(name).generate("8,3,5 -> 10", PARAMS)[0] for name in (server.address, "countdown")
+        LLM(name).generate("8,3,5 -> 10", PARAMS) for name in (server.address, "countdown")
     )
-    for one, other in zip(ours.outputs, theirs.outputs, strict=True):
-        assert one.token_ids == other.token_ids
-        assert one.score.value == pytest.approx(other.score.value, abs=1e-6)
+    assert_alike(ours, theirs, 1e-6)
+    for one, other in zip(ours[0].outputs, theirs[0].outputs, strict=True):
         tops, expected = (
             [[token for token, _ in each.top_logprobs] for each in output.tokens]
             for output in (one, other)
@@ -131,9 +131,8 @@ def test_no_proxy_of_the_environment_reads_along(
 def test_two_failures_and_then_an_answer_is_an_answer(server: Server) -> None:
     llm = LLM(server.address)
     server.failures = [500, 503]
-    [answer] = llm.score("8,3,5 -> 10", "5+8-3=10")
-    [expected] = LLM("countdown").score("8,3,5 -> 10", "5+8-3=10")
-    assert answer.outputs[0].score.value == pytest.approx(expected.outputs[0].score.value, abs=1e-6)
+    answers, expected = (each.score("8,3,5 -> 10", "5+8-3=10") for each in (llm, LLM("countdown")))
+    assert_alike(answers, expected, 1e-6)
     assert len(server.asked) == 3
 
 

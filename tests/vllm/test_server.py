@@ -15,6 +15,7 @@ from dise_core import LLM, SamplingParams, ScoringParams
 from dise_core.errors import ModelError
 from dise_decide import ChoiceQuestion, DecisionParams
 from dise_decide.llm import decisions
+from tests.adapters.agreement import assert_alike
 from tests.vllm.conftest import dream_folder
 from tests.vllm.serving import READING, Server, server
 
@@ -39,23 +40,17 @@ def test_a_server_writes_what_the_model_writes(running: Server) -> None:
     ours, theirs = (
         LLM(model).generate(PROMPTS, params) for model in (running.address, running.folder)
     )
-    for one, other in zip(ours, theirs, strict=True):
-        assert one.outputs[0].token_ids == other.outputs[0].token_ids
-        assert one.outputs[0].score.value == pytest.approx(
-            other.outputs[0].score.value, abs=TOLERANCE
-        )
+    assert_alike(ours, theirs, TOLERANCE)
 
 
 def test_a_server_scores_as_the_model_scores(running: Server) -> None:
     for scorer, settings in (("dise", {}), ("mc", {"num_samples": 4}), ("interleaved", {})):
         params = ScoringParams(scorer=scorer, selector="response", scorer_settings=settings)
-        [one], [other] = (
+        ours, theirs = (
             LLM(model).score([[1, 2, 3]], [[4, 5, 6, 7]], params)
             for model in (running.address, running.folder)
         )
-        assert one.outputs[0].score.value == pytest.approx(
-            other.outputs[0].score.value, abs=TOLERANCE
-        )
+        assert_alike(ours, theirs, TOLERANCE)
 
 
 def test_a_server_decides_as_the_model_decides(running: Server) -> None:
