@@ -1,16 +1,14 @@
 """Devices and types by the names that users give, and a device's free memory."""
 
-import os
-
 import torch
 from torch import Tensor
 
 from dise_adapters.local.memory import free_main_memory
 from dise_core import Ids, InputError, LogProbs
 
-LIKE_A_GPU = os.environ.get("DISE_LIKE_A_GPU") == "1"
+LIKE_A_GPU = False
 """Whether a CPU is treated like a GPU: its weights are not packed, its batches not split
-for its cache. Slower, and meant for tests: what a GPU runs can then be run without one.
+for its cache. Slower, and set by tests: what a GPU runs can then be run without one.
 """
 
 
