@@ -18,16 +18,10 @@ from tests.reference_llada import write_tokenizer
 SHAPE = {"vocab_size": 50, "eos_token_id": 48, "bos_token_id": 40}
 
 
-def llama() -> PreTrainedModel:
-    return LlamaForCausalLM(
-        LlamaConfig(
-            **SHAPE,
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=48,
-        )
-    )
+def llama(**changes: int) -> PreTrainedModel:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 48, **changes}
+    return LlamaForCausalLM(LlamaConfig(**SHAPE, **sizes))
 
 
 def gpt2() -> PreTrainedModel:

@@ -3,6 +3,7 @@ is not installed.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,29 +16,15 @@ from tests import reference_a2d, reference_dream, reference_llada
 BATCH = 2048
 
 
-def llada_folder(folder: Path) -> Path:
-    """Write a tiny LLaDA."""
-    return reference_llada.checkpoint(folder, gain=0.7)
-
-
-def dream_folder(folder: Path) -> Path:
-    """Write a tiny Dream."""
-    return reference_dream.write_checkpoint(folder, 0.7, num_attention_heads=2)
-
-
-def a2d_folder(folder: Path) -> Path:
-    """Write a tiny Qwen3 with full attention, its heads of a size that vLLM takes."""
-    return reference_a2d.write_checkpoint(folder, head_dim=32)
-
-
 KEPT: list[LLM] = []
 """Engines of one process share its process groups, which the first one to go would take along."""
 
 FOLDERS: dict[str, Callable[[Path], Path]] = {
-    "llada": llada_folder,
-    "dream": dream_folder,
-    "a2d": a2d_folder,
+    "llada": partial(reference_llada.checkpoint, gain=0.7),
+    "dream": partial(reference_dream.write_checkpoint, gain=0.7, num_attention_heads=2),
+    "a2d": partial(reference_a2d.write_checkpoint, head_dim=32),
 }
+"""Write a tiny checkpoint with full attention, its heads of a size that vLLM takes."""
 
 
 @pytest.fixture(scope="session", params=list(FOLDERS))

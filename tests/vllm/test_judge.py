@@ -6,11 +6,8 @@ import pytest
 
 pytest.importorskip("vllm")
 
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
-
 from dise_core import LLM, InputError, ScoringParams
-from tests.reference_llada import write_tokenizer
+from tests.tiny_causal import checkpoint, llama
 from tests.vllm.conftest import BATCH, KEPT
 from tests.vllm.serving import server
 
@@ -23,19 +20,8 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("judge")
-    torch.manual_seed(0)
-    shape = {"hidden_size": 64, "intermediate_size": 96}
-    shape |= dict.fromkeys(("num_hidden_layers", "num_attention_heads"), 2)
-    config = LlamaConfig(
-        vocab_size=50, eos_token_id=48, bos_token_id=40, max_position_embeddings=128, **shape
-    )
-    model = LlamaForCausalLM(config)
-    for weight in model.parameters():
-        torch.nn.init.normal_(weight, std=0.3)
-    model.save_pretrained(folder)
-    write_tokenizer(folder, 50)
-    return folder
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "max_position_embeddings": 128}
+    return Path(checkpoint(tmp_path_factory.mktemp("judge"), llama(**sizes)))
 
 
 def perplexities(model: str, **options: object) -> list[float]:

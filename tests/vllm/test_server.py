@@ -16,7 +16,7 @@ from dise_core.errors import ModelError
 from dise_decide import ChoiceQuestion, DecisionParams
 from dise_decide.llm import decisions
 from tests.adapters.agreement import assert_alike
-from tests.vllm.conftest import dream_folder
+from tests.vllm.conftest import FOLDERS
 from tests.vllm.serving import READING, Server, server
 
 TOLERANCE = 1e-4
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(800)
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("served")
-    with server(dream_folder(folder / "model"), folder / "log", *READING) as started:
+    with server(FOLDERS["dream"](folder / "model"), folder / "log", *READING) as started:
         yield started
 
 
