@@ -87,10 +87,6 @@ class Shape:
     gain: float = 1.0
     names: Mapping[str, str] = field(default_factory=LLAMA_NAMES.copy)
 
-    def name(self, part: str) -> str:
-        """Return the official name of a weight or of a part of one."""
-        return self.names[part]
-
 
 def random_weights(shape: Shape, seed: int = 0) -> Weights:
     """Return random weights of that shape under their official names."""
@@ -103,18 +99,18 @@ def random_weights(shape: Shape, seed: int = 0) -> Weights:
         return random(out, into) * shape.gain / math.sqrt(into)
 
     weights = {
-        f"{shape.name('embed')}.weight": random(shape.vocab, shape.width) / math.sqrt(shape.width),
-        f"{shape.name('norm')}.weight": 1 + 0.2 * random(shape.width),
+        f"{shape.names['embed']}.weight": random(shape.vocab, shape.width) / math.sqrt(shape.width),
+        f"{shape.names['norm']}.weight": 1 + 0.2 * random(shape.width),
     }
     if not shape.is_tied:
-        weights[f"{shape.name('head')}.weight"] = matrix(shape.vocab, shape.width)
+        weights[f"{shape.names['head']}.weight"] = matrix(shape.vocab, shape.width)
     for layer in range(shape.layers):
-        prefix = f"{shape.name('layers')}.{layer}."
+        prefix = f"{shape.names['layers']}.{layer}."
         parts = _attention_weights(shape, matrix, random) | _mlp_weights(
             shape, layer, matrix, random
         )
         parts |= {
-            f"{shape.name(part)}.weight": 1 + 0.2 * random(shape.width)
+            f"{shape.names[part]}.weight": 1 + 0.2 * random(shape.width)
             for part in ("before_attention", "before_mlp")
         }
         weights |= {prefix + name: weight.contiguous() for name, weight in parts.items()}
@@ -126,16 +122,16 @@ def _attention_weights(
 ) -> Weights:
     rows = {"q": shape.heads * shape.head_dim, "k": shape.kv_heads * shape.head_dim}
     rows["v"] = rows["k"]
-    parts: Weights = {f"{shape.name('o')}.weight": matrix(shape.width, rows["q"])}
+    parts: Weights = {f"{shape.names['o']}.weight": matrix(shape.width, rows["q"])}
     projections = {part: matrix(size, shape.width) for part, size in rows.items()}
     if "qkv" in shape.names:
-        parts[f"{shape.name('qkv')}.weight"] = torch.cat(list(projections.values()))
+        parts[f"{shape.names['qkv']}.weight"] = torch.cat(list(projections.values()))
     else:
-        parts |= {f"{shape.name(part)}.weight": each for part, each in projections.items()}
+        parts |= {f"{shape.names[part]}.weight": each for part, each in projections.items()}
     if shape.has_bias:
-        parts |= {f"{shape.name(part)}.bias": random(size) / 2 for part, size in rows.items()}
+        parts |= {f"{shape.names[part]}.bias": random(size) / 2 for part, size in rows.items()}
     if shape.is_normed:
-        parts |= {f"{shape.name(part)}.weight": 1 + 0.3 * random(shape.head_dim)
+        parts |= {f"{shape.names[part]}.weight": 1 + 0.3 * random(shape.head_dim)
                   for part in ("q_norm", "k_norm")}  # fmt: skip
     return parts
 
@@ -148,10 +144,10 @@ def _mlp_weights(
         return {f"{name}.weight": matrix(*size) for name, size in zip(names, sizes, strict=True)}
 
     if shape.router is None or layer < shape.dense:
-        return mlp(shape.hidden, *(shape.name(part) for part in ("gate", "up", "down")))
+        return mlp(shape.hidden, *(shape.names[part] for part in ("gate", "up", "down")))
     parts = {"mlp.gate.weight": matrix(shape.experts, shape.width) * 2}
     if shape.router == "sigmoid":
-        parts[shape.name("bias")] = random(shape.experts) / 4
+        parts[shape.names["bias"]] = random(shape.experts) / 4
     for expert in range(shape.experts):
         parts |= mlp(shape.expert_hidden, *expert_names(f"experts.{expert}"))
     if shape.shared:
@@ -255,18 +251,18 @@ class Reference:
         if sees is None and shape.block is not None:
             sees = block_causal(len(ids), shape.block)
         places = torch.tensor(range(len(ids)) if positions is None else positions)
-        embed = w[f"{shape.name('embed')}.weight"]
+        embed = w[f"{shape.names['embed']}.weight"]
         x = embed[torch.tensor(ids)]
         for layer in range(shape.layers):
-            block = below(w, f"{shape.name('layers')}.{layer}.")
-            states = self._norm(x, block[f"{shape.name('before_attention')}.weight"])
+            block = below(w, f"{shape.names['layers']}.{layer}.")
+            states = self._norm(x, block[f"{shape.names['before_attention']}.weight"])
             x = x + self._attention(states, block, sees, places, layer)
-            h = self._norm(x, block[f"{shape.name('before_mlp')}.weight"])
+            h = self._norm(x, block[f"{shape.names['before_mlp']}.weight"])
             is_dense = shape.router is None or layer < shape.dense
-            names = [shape.name(part) for part in ("gate", "up", "down")]
+            names = [shape.names[part] for part in ("gate", "up", "down")]
             x = x + (_mlp(h, block, names) if is_dense else self._experts(h, block))
-        head = embed if shape.is_tied else w[f"{shape.name('head')}.weight"]
-        return self._norm(x, w[f"{shape.name('norm')}.weight"]) @ head.T
+        head = embed if shape.is_tied else w[f"{shape.names['head']}.weight"]
+        return self._norm(x, w[f"{shape.names['norm']}.weight"]) @ head.T
 
     def _keys(
         self, layer: int, key: Tensor, value: Tensor, places: Tensor
@@ -280,10 +276,10 @@ class Reference:
     def _projected(self, x: Tensor, block: Weights) -> list[Tensor]:
         shape = self.shape
         if "qkv" in shape.names:
-            fused, rows = block[f"{shape.name('qkv')}.weight"], shape.head_dim
+            fused, rows = block[f"{shape.names['qkv']}.weight"], shape.head_dim
             q, kv = shape.heads * rows, shape.kv_heads * rows
             return [x @ part.T for part in (fused[:q], fused[q : q + kv], fused[q + kv :])]
-        names = [shape.name(part) for part in ("q", "k", "v")]
+        names = [shape.names[part] for part in ("q", "k", "v")]
         nothing = torch.zeros(1).to(x)
         return [
             x @ block[f"{name}.weight"].T + block.get(f"{name}.bias", nothing) for name in names
@@ -299,11 +295,11 @@ class Reference:
             other = head * shape.kv_heads // shape.heads
             query, key = q[:, head * size :][:, :size], k[:, other * size :][:, :size]
             if shape.is_normed:
-                query = self._norm(query, block[f"{shape.name('q_norm')}.weight"])
-                key = self._norm(key, block[f"{shape.name('k_norm')}.weight"])
+                query = self._norm(query, block[f"{shape.names['q_norm']}.weight"])
+                key = self._norm(key, block[f"{shape.names['k_norm']}.weight"])
             turned = (self._rotate(query, places), self._rotate(key, key_places))
             mixed.append(attended(*turned, v[:, other * size :][:, :size], sees))
-        return torch.cat(mixed, dim=-1) @ block[f"{shape.name('o')}.weight"].T
+        return torch.cat(mixed, dim=-1) @ block[f"{shape.names['o']}.weight"].T
 
     def _rotate(self, x: Tensor, places: Tensor) -> Tensor:
         size = self.shape.rotary or x.shape[-1]
@@ -327,7 +323,7 @@ class Reference:
         """Return the experts of a token and their weights."""
         shape, scores = self.shape, block["mlp.gate.weight"] @ row
         if shape.router == "sigmoid":
-            return self._grouped(torch.sigmoid(scores), block[shape.name("bias")])
+            return self._grouped(torch.sigmoid(scores), block[shape.names["bias"]])
         chances = torch.softmax(scores, -1)
         best = sorted(range(shape.experts), key=lambda i: -float(chances[i]))[: shape.per_token]
         total = sum(float(chances[i]) for i in best) if shape.router == "normed softmax" else 1.0
