@@ -1,9 +1,5 @@
-"""vLLM and SGLang servers as models, named by their address, such as http://127.0.0.1:8000.
-
-A server of LLaDA or Dream needs our plugin (docs/vllm.md); one of an auto-regressive
-model, for a judge, is a stock server. The tokenizer is loaded on this side, from the
-folder or hub id that the server names, or the one after a #:
-http://gpu7:8000#GSAI-ML/LLaDA-8B-Instruct.
+"""vLLM and SGLang servers as models. The tokenizer is loaded on this side, from the folder
+or hub id that the server names, or the one behind a # in its address.
 """
 
 from __future__ import annotations
