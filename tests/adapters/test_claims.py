@@ -28,7 +28,6 @@ from tests.published import PUBLISHED
 CONFIGS = {
     "llada": '{"model_type": "llada", "architectures": ["LLaDAModelLM"]}',
     "dream": '{"model_type": "Dream", "architectures": ["DreamModel"]}',
-    "a2d-qwen3": '{"model_type": "a2d-qwen3", "architectures": ["A2DQwen3LMHeadModel"]}',
     "llama": '{"model_type": "llama", "architectures": ["LlamaForCausalLM"]}',
     "bert": '{"model_type": "bert", "architectures": ["BertForMaskedLM"]}',
     "modernbert": '{"model_type": "modernbert", "architectures": ["ModernBertForMaskedLM"]}',
@@ -93,7 +92,7 @@ def test_the_adapters_of_names_and_addresses_conform(folders: list[str]) -> None
 
 def test_an_adapter_that_is_named_says_what_it_misses(folders: list[str]) -> None:
     with pytest.raises(CheckpointError, match=r"config\.json has no field 'n_heads'"):
-        LLM(folders[3], adapter="llada")
+        LLM(folders[2], adapter="llada")
     for adapter in ("countdown", "vllm-server"):
         with pytest.raises(InputError, match=rf"adapter '{adapter}' .* not '/some/folder'"):
             LLM("/some/folder", adapter=adapter)
@@ -125,7 +124,7 @@ def test_a_hub_is_asked_once_for_all_adapters(
 
 def test_a_folder_never_asks_the_hub(folders: list[str], tmp_path: Path) -> None:
     hub = Hub(failures=[404] * 50)
-    script = LOAD.replace('"someone/some-model"', repr(folders[4]))
+    script = LOAD.replace('"someone/some-model"', repr(folders[3]))
     with serving(hub) as endpoint:
         answer = ask(endpoint, tmp_path / "home", script=script)
     assert answer.startswith("UnknownNameError")
