@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dise_core import CheckpointError, DiseError
+from dise_core import CheckpointError, DiseError, ModelError
 from dise_core.records import JsonFields
 
 
@@ -21,14 +21,14 @@ def read_object(path: Path) -> JsonFields:
 
 
 @contextmanager
-def refused(problem: str) -> Iterator[None]:
-    """Turn all that is raised, Rust's panics too, into a CheckpointError of one line."""
+def refused(problem: str, kind: type[ModelError] = CheckpointError) -> Iterator[None]:
+    """Turn all else that is raised, Rust's panics too, into our error of one line."""
     try:
         yield
     except (DiseError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:
-        raise CheckpointError(f"{problem}: {one_line(error)}") from error
+        raise kind(f"{problem}: {one_line(error)}") from error
 
 
 def one_line(error: object) -> str:

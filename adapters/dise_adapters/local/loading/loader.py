@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from dise_adapters.checkpoint.files import one_line
+from dise_adapters.checkpoint.files import one_line, refused
 from dise_adapters.local.decoder.integers import Int8Linear, int8_linear
 from dise_adapters.local.decoder.kv_cache import KVCache
 from dise_adapters.local.decoder.linear import into_float32, linear
@@ -82,32 +82,28 @@ def _from_pretrained(
 ) -> PreTrainedModel:
     """Return transformers' model, on the device or spread by a device map."""
     folder, (placement, home) = checkpoint.folder, placing(config, device)
-    with quiet(), quiet_gguf(), telling(checkpoint.told):
-        try:
-            model_class, settings = configured(checkpoint)  # imports transformers' models
-            if isinstance(checkpoint.weights, Adapted):  # an Auto class takes files alone
-                model_class = _concrete(model_class, settings)
-            weigh(checkpoint)
-            attention = config.attn_implementation
-            if attention == "sdpa" and not _has_sdpa(model_class, settings):
-                attention = "eager"
-            model, report = model_class.from_pretrained(
-                **_weights(checkpoint, is_spread=home is None),
-                **placement,
-                key_mapping=dict(checkpoint.family.key_mapping) or None,
-                config=settings,
-                dtype=dtype,
-                attn_implementation=attention,
-                use_safetensors=True,
-                local_files_only=True,
-                trust_remote_code=False,
-                ignore_mismatched_sizes=True,
-                output_loading_info=True,
-            )
-        except CheckpointError:
-            raise
-        except Exception as error:
-            raise ModelError(f"cannot load {folder}: {one_line(error)}") from error
+    failure = refused(f"cannot load {folder}", ModelError)
+    with quiet(), quiet_gguf(), telling(checkpoint.told), failure:
+        model_class, settings = configured(checkpoint)  # imports transformers' models
+        if isinstance(checkpoint.weights, Adapted):  # an Auto class takes files alone
+            model_class = _concrete(model_class, settings)
+        weigh(checkpoint)
+        attention = config.attn_implementation
+        if attention == "sdpa" and not _has_sdpa(model_class, settings):
+            attention = "eager"
+        model, report = model_class.from_pretrained(
+            **_weights(checkpoint, is_spread=home is None),
+            **placement,
+            key_mapping=dict(checkpoint.family.key_mapping) or None,
+            config=settings,
+            dtype=dtype,
+            attn_implementation=attention,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
     _refuse_misfits(folder, report, checkpoint.family.unused)
     refuse_not_finite(folder, model.named_parameters())
     if not _takes_grouped_matmul(model):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from dise_adapters.checkpoint.files import one_line
+from dise_adapters.checkpoint.files import refused
 from dise_adapters.local.decoder.layer import Traits
 from dise_adapters.local.decoder.linear import can_pack
 from dise_adapters.local.decoder.own import DecoderParts, Rotation
@@ -103,7 +103,7 @@ class StoredDecoder:
         """
         give_back_freed_memory()
         weights, ours = dict[str, Tensor](), {self.names[name]: name for name in names}
-        try:
+        with refused(f"cannot load {self.source.folder}", ModelError):
             for name, stored in self.source.read(ours, self.device):
                 is_matrix = stored.dim() > 1 and (ours[name] != EMBEDDING or self.is_rounded)
                 kinds = (stored.dtype, self.dtype, self.device, self.is_rounded)
@@ -111,8 +111,6 @@ class StoredDecoder:
                 copied = None if is_mapped else stored.to(self.device, self.dtype, copy=True)
                 weights[ours[name]] = stored if copied is None else copied
                 self.count(stored.numel())
-        except Exception as error:
-            raise ModelError(f"cannot load {self.source.folder}: {one_line(error)}") from error
         refuse_not_finite(self.source.folder, weights.items())
         return weights
 
