@@ -11,10 +11,8 @@ from dise_core.records import JsonFields
 
 def read_object(path: Path) -> JsonFields:
     """Return the JSON object in a file. Raises CheckpointError for anything else."""
-    try:
+    with refused(f"cannot read {path}"):
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"cannot read {path}: {one_line(error)}") from error
     if not isinstance(value, dict):
         raise CheckpointError(f"{path} does not hold a JSON object")
     return value

@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
-from dise_adapters.checkpoint.files import one_line, read_object
+from dise_adapters.checkpoint.files import read_object, refused
 from dise_core import CheckpointError
 
 if TYPE_CHECKING:
@@ -76,18 +76,15 @@ class Safetensors(WeightSource):
         weights: dict[str, Stored] = {}
         opened: Any
         for path in self._files:
-            try:
-                with safe_open(path, framework="np") as opened:
-                    for name in opened.keys():  # noqa: SIM118
-                        if name in weights:
-                            raise CheckpointError(
-                                f"cannot load {self.path}: {weights[name].path.name} and "
-                                f"{path.name} hold {name!r:.100}"
-                            )
-                        part = opened.get_slice(name)
-                        weights[name] = Stored(path, part.get_dtype(), tuple(part.get_shape()))
-            except (OSError, SafetensorError) as error:
-                raise CheckpointError(f"cannot load {path}: {one_line(error)}") from error
+            with refused(f"cannot load {path}"), safe_open(path, framework="np") as opened:
+                for name in opened.keys():  # noqa: SIM118
+                    if name in weights:
+                        raise CheckpointError(
+                            f"cannot load {self.path}: {weights[name].path.name} and "
+                            f"{path.name} hold {name!r:.100}"
+                        )
+                    part = opened.get_slice(name)
+                    weights[name] = Stored(path, part.get_dtype(), tuple(part.get_shape()))
         return weights
 
     def slices(self) -> dict[str, Any]:
