@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from dise_app.files.lines import Line, lines_of, without_bom
+from dise_app.files.lines import BUFFER, Line, lines_of, without_bom
 from dise_core import DiseError, InputError
 from dise_core.errors import error_line
 
@@ -158,7 +158,7 @@ def opened(path: Path) -> BinaryIO:
 
         stream = pyarrow.input_stream(str(path), compression="zstd")
         return cast("BinaryIO", io.BufferedReader(stream))
-    file = path.open("rb")
+    file = path.open("rb", BUFFER)
     start = file.peek(4)[:4]
     if (suffix := next((MAGIC[magic] for magic in MAGIC if start.startswith(magic)), None)) is None:
         return file

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dise_app.files.linefile import LineFile
-from dise_app.files.lines import MAX_LINE, Line, encoded, lines_of, without_bom
+from dise_app.files.lines import BUFFER, MAX_LINE, Line, encoded, lines_of, without_bom
 from dise_app.files.reasons import reasons
 from dise_app.files.resume import answered_lines, begin, refuse_foreign_settings
 from dise_app.files.runner import Answered, P, Work
@@ -110,7 +110,7 @@ def _open_to_read(path: Path) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
         return
     try:
-        with path.open("rb") as file:
+        with path.open("rb", BUFFER) as file:
             yield file
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}", "input") from error

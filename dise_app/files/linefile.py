@@ -7,7 +7,7 @@ from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
-from dise_app.files.lines import encoded, lines_of, parse
+from dise_app.files.lines import BUFFER, encoded, lines_of, parse
 from dise_core import DiseError, InputError
 from dise_core.records import JsonFields
 
@@ -40,7 +40,7 @@ class LineFile:
         """
         if not self.is_regular:
             return
-        with self.path.open("rb") as file:
+        with self.path.open("rb", BUFFER) as file:
             for number, line in enumerate(lines_of(file, MAX_OWN_LINE), start=1):
                 try:
                     record = parse(line, MAX_OWN_LINE)

@@ -347,7 +347,7 @@ def test_a_line_of_two_gigabytes_is_named_and_never_in_memory(dise: Dise, tmp_pa
     os.truncate(lines, 2**31)
     with lines.open("ab") as file:
         file.write(b"\n" + encoded({"prompt": "b"}))
-    with bounded(seconds=20, gigabytes=0.2):
+    with bounded(seconds=60, gigabytes=0.2):
         run = dise("generate", "--input", lines, "--output", tmp_path / "out", *FAST)
     assert (run.code, numbers(tmp_path / "out")) == (1, [1, 3])
     failed = "dise: line 2: is longer than 16777216 bytes\n"
