@@ -207,6 +207,11 @@ def test_a_time_conditioned_model_is_told_the_responses_share_of_masks() -> None
         is_masked = read.token_ids == MASK
         part = is_masked if is_masked[:3].any() else is_masked[3:]
         assert read.noise == part.mean()
+    toy.reads.clear()
+    remask = {"read": "interleaved", "threshold": 0}
+    llm.generate([PROMPT], SamplingParams(max_tokens=4, reviser="remask", reviser_settings=remask))
+    halves = {read.noise for read in toy.reads if len(read.positions) == 2}
+    assert halves == {0.5}
 
 
 def test_a_read_without_a_level_has_that_of_its_masks_block_by_block() -> None:

@@ -6,14 +6,14 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from dise_core import Denoiser, Generation, InputError, Plan, Read, Reviser, TokenSequence
+from dise_core import Denoiser, Generation, InputError, Plan, Reviser, TokenSequence
 from dise_core.arrays import Ids, LogProbs
 from dise_core.params.base import MAX_LENGTH, Length
 from dise_core.plans.cost import count_nfe
-from dise_core.plans.readouts import TokenLogProbs
 from dise_core.scoring.score import TokenReport
 from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.writing.revisions import Revision, rewritten
+from dise_strategies.scorers.masked import masked_read
 from dise_strategies.unmasking.ranked import LowConfidence
 
 
@@ -83,8 +83,7 @@ class Remask(Reviser):
         logprobs = np.zeros(size, np.float32)
         for start in range(min(2, size)):
             half = text.response_positions[start::2]
-            ids, readout = text.with_masks(half), TokenLogProbs(text.ids[half])
-            [reading] = yield [Read(ids, half, readout, context_ids=text.ids)]
+            [reading] = yield [masked_read(text, half, half)]
             logprobs[start::2] = reading.logprobs
         return logprobs
 
