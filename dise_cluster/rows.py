@@ -158,7 +158,7 @@ def opened(path: Path) -> BinaryIO:
 
         stream = pyarrow.input_stream(str(path), compression="zstd")
         return cast("BinaryIO", io.BufferedReader(stream))
-    file = path.open("rb", BUFFER)
+    file = io.BufferedReader(path.open("rb", 0), BUFFER)
     start = file.peek(4)[:4]
     if (suffix := next((MAGIC[magic] for magic in MAGIC if start.startswith(magic)), None)) is None:
         return file
