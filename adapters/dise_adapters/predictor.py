@@ -117,6 +117,14 @@ class CheckpointPredictor(MaskPredictor):
             model._config, model._is_fitted = config, True
         return None if self._config.dtype == self._requested_dtype else self._config.dtype
 
+    @property
+    def dtype(self) -> str:
+        """The type that its weights get here: what "auto" means for this processor, and the
+        memory that is free. Raises InputError where nothing fits.
+        """
+        self.fit()
+        return self._backend.dtype_of(self._config)
+
     def load_weights(self, shown: Shown = unshown) -> None:
         """Load the weights, if they are not loaded yet. Raises CheckpointError for
         weights that are not those of the model, ModelError if loading fails otherwise,

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from dise_app.cli import options
-from dise_core import PluginError, UnknownNameError
+from dise_core import DiseError, PluginError, UnknownNameError
+from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.hookspecs import INTERFACE_VERSION
 from dise_core.plugins.kinds import KINDS, Kind
 from dise_core.scoring.explaining import sentence
@@ -104,8 +105,20 @@ def models(
         }
         rows.append(row | facts | {"about": sentence(_about(adapter))})
     if model is not None and is_gguf(model):
-        rows = [row | {"file": gguf_card(gguf_path(model))} for row in rows]
+        card = gguf_card(gguf_path(model)) | {"loaded as": _loaded_as(model, catalog)}
+        rows = [row | {"file": card} for row in rows]
     _finish("models", rows, problems, None if as_json else show_models)
+
+
+def _loaded_as(model: str, catalog: Catalog) -> str:
+    """Return the type that a file's weights would get, or why it cannot be loaded."""
+    from dise_core import EngineConfig
+
+    try:
+        predictor = catalog.load_model(model, EngineConfig())
+        return str(getattr(predictor, "dtype", "its adapter does not tell"))
+    except DiseError as error:
+        return f"not loaded: {error}"
 
 
 def _kind_of(title: str) -> Kind[Any]:

@@ -80,6 +80,11 @@ class Backend(ABC, Generic[C]):
         return [config for _, config in wanted]
 
     @classmethod
+    def dtype_of(cls, config: EngineConfig) -> str:
+        """Return the type that it computes in with these options, as far as they tell."""
+        return config.dtype
+
+    @classmethod
     def hold(cls, loaded: LoadedModule) -> MaskPredictor:
         """Return the model that a module in memory is. Raises InputError for one that it
         does not run.

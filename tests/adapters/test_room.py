@@ -17,6 +17,7 @@ from dise_adapters.families.llada import LLADA
 from dise_adapters.local.decoder import speed
 from dise_adapters.local.loading import claims, room
 from dise_adapters.local.memory import free_main_memory
+from dise_adapters.predictor import predictor_of
 from dise_core import LLM, EngineConfig, InputError
 from tests import sparse, tiny_causal
 from tests.reference_llada import default_config, random_weights, write_checkpoint
@@ -119,6 +120,8 @@ def test_auto_is_float32_where_that_fits_with_a_pass_and_else_the_files_16_bits(
     assert (dtype_of(llm), llm.config.dtype) == (dtype, name)
     [record] = caplog.records
     assert f"is loaded as {name}, as it is stored: float32 would need 0.1 GiB" in record.message
+    unloaded = predictor_of(LLADA).load(str(folder), EngineConfig(device="cpu"))
+    assert unloaded.dtype == name
 
 
 def test_float16_that_is_multiplied_slowly_is_told_where_named_and_else_avoided(

@@ -19,6 +19,13 @@ class TransformersBackend(Backend[Checkpoint]):
         return fitted(wanted)
 
     @classmethod
+    def dtype_of(cls, config: EngineConfig) -> str:
+        from dise_adapters.local.devices import choose_device, choose_dtype
+
+        dtype = choose_dtype(config.dtype, choose_device(config.device))
+        return str(dtype).removeprefix("torch.")
+
+    @classmethod
     def hold(cls, loaded: LoadedModule) -> MaskPredictor:
         from dise_adapters.local.module import ModulePredictor
 
