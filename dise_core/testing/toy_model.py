@@ -132,6 +132,7 @@ class ToyPredictor(MaskPredictor):
         return np.array(rows).reshape(len(rows), VOCAB_SIZE)
 
 
+@np.errstate(invalid="ignore")  # a NaN is told by whoever takes the Reading
 def naive_readout(logits: Logits, read: Read) -> Reading:
     """Return the answer to a Read from logits [M, V], by the plainest means."""
     if (change := read.readout.logits) is not None:
