@@ -213,11 +213,14 @@ class LLM(FromModel, Verbs):
     ) -> Generator[CanvasUpdate | RequestOutput, None, None]:
         """Yield what each denoising step of a plan commits, then the answer."""
         request = self.engine.request(plan)
-        canvases = Canvases(self.predictor)
+        canvases, reads = Canvases(self.predictor), None
         try:
             request.start()
             while not request.is_finished:
-                yield from canvases.updates(request.reads)
+                # Some of them wait for a later step where not all fit into one.
+                if request.reads is not reads:
+                    reads = request.reads
+                    yield from canvases.updates(reads)
                 self.engine.step([request])
         finally:
             request.close()

@@ -21,8 +21,7 @@ def pieces(tokenizer: Tokenizer, ids: Ids) -> list[str]:
     if not tokens:
         return []
     alone = [tokenizer.token_text(token_id) for token_id in tokens]
-    if not text.startswith(alone[0]):
-        alone[0] = alone[0].removeprefix(" ")  # which some tokenizers drop from a text
+    alone[0] = tokenizer.decode(ids[:1])  # without the space that some tokenizers drop
     texts: list[str] = []
     start = end = at = 0  # tokens[start:end] is the context in which those after it are read
     for index, single in enumerate(alone):

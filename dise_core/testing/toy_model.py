@@ -137,7 +137,7 @@ def naive_readout(logits: Logits, read: Read) -> Reading:
     """Return the answer to a Read from logits [M, V], by the plainest means."""
     if (change := read.readout.logits) is not None:
         logits = change(logits.copy(), slice(None))
-    logprobs = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+    logprobs = logits - np.logaddexp.reduce(logits, axis=1, dtype=np.float64, keepdims=True)
     match readout := read.readout:
         case TokenLogProbs():
             values = logprobs[np.arange(len(logprobs)), readout.targets]

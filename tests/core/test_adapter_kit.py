@@ -20,12 +20,13 @@ from dise_core import (
     InputError,
     Read,
     Reading,
+    TokenLogProbs,
     noise_levels,
 )
 from dise_core.models.attention import BIDIRECTIONAL, Attention
 from dise_core.models.info import NoiseKind
 from dise_core.testing import ToyPredictor, check_mask_predictor
-from dise_core.testing.toy_model import MASK, LetterTokenizer, Logits
+from dise_core.testing.toy_model import MASK, LetterTokenizer, Logits, naive_readout
 from tests import reference_dream, reference_llada, reference_modernbert
 
 
@@ -191,6 +192,14 @@ class Carrying(Masked):
 )
 def test_a_right_toy_passes(toy: ToyPredictor) -> None:
     check_mask_predictor(toy, logits=toy.logits)
+
+
+def test_readouts_of_float32_rows_are_exact_in_a_large_vocabulary() -> None:
+    rows = np.random.default_rng(0).normal(0, 3, (2, 100_000))
+    ids = np.array([1, 2])
+    read = Read(ids, np.array([0, 1]), TokenLogProbs(ids))
+    narrow, wide = (naive_readout(rows.astype(kind), read) for kind in ("float32", "float64"))
+    np.testing.assert_allclose(narrow.logprobs, wide.logprobs, atol=1e-5)
 
 
 def test_a_model_without_a_mask_passes() -> None:

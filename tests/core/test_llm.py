@@ -388,6 +388,15 @@ def test_params_may_have_vllms_name(verb: str, given: list[Any]) -> None:
     assert raised.value.parameter == "sampling_params"
 
 
+def test_a_stream_says_a_thing_once_however_many_steps_its_reads_take() -> None:
+    params = SamplingParams(max_tokens=32, length="cal", seed=1)
+
+    def streamed(**options: Any) -> int:
+        return len(list(LLM(ToyPredictor(max_length=40), **options).stream("ab", params)))
+
+    assert streamed(max_num_seqs=1) == streamed(max_batch_tokens=40) == streamed()
+
+
 def test_two_samples_at_temperature_0_need_a_random_policy(llm: LLM) -> None:
     [answer] = llm.generate("abc", SamplingParams(max_tokens=8, n=2, remasking="random"))  # type: ignore[call-arg]
     assert len(answer.outputs) == 2
