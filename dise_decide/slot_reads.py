@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,11 +13,11 @@ from dise_core.blocks import BlockGrid
 from dise_core.models.info import ModelInfo
 from dise_core.plans.plan import READS_AT_ONCE, Plan, gather
 from dise_core.plans.reading import Read
-from dise_core.plans.readouts import TokenLogProbs, TopLogProbs
-from dise_decide.slots import Slot, SlotText
+from dise_core.plans.readouts import Readout, TokenLogProbs, TopLogProbs
+from dise_decide.slots import SlotText
 
-Label = tuple[int, ...]
-"""A label's tokens."""
+SlotLabel = tuple[int, int]
+"""A slot of a text, and a label of it, by their indices."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,12 +39,16 @@ class SlotReading:
         return np.asarray(weights / weights.sum())
 
 
-class _Row(NamedTuple):
-    """A text to read, and the labels of a slot that it answers. context_ids: see Read."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Row:
+    """A text to read, and the labels that it answers. context_ids: see Read."""
 
     ids: Ids
-    labels: Sequence[Label]
+    labels: Sequence[SlotLabel]
     context_ids: Ids | None = None
+
+    def read(self, positions: Sequence[int], readout: Readout) -> Read:
+        return Read(self.ids, np.array(positions, np.int64), readout, context_ids=self.context_ids)
 
 
 def read_slots(texts: Sequence[SlotText], info: ModelInfo) -> Plan[list[SlotReading]]:
@@ -55,56 +58,70 @@ def read_slots(texts: Sequence[SlotText], info: ModelInfo) -> Plan[list[SlotRead
     rows = 1 if has_one_row else max(sum(len(s.labels) for s in text.slots) for text in texts)
     together = max(1, READS_AT_ONCE // (2 * rows))
     for start in range(0, len(texts), together):
-        slots = ((text, slot) for text in texts[start : start + together] for slot in text.slots)
-        readings += yield from gather(*(_read_slot(*pair, info) for pair in slots))
+        batch = texts[start : start + together]
+        for slots in (yield from gather(*(_read_text(text, info) for text in batch))):
+            readings += slots
     return readings
 
 
-def _read_slot(text: SlotText, slot: Slot, info: ModelInfo) -> Plan[SlotReading]:
-    rows, reads = _rows(text, slot, info), list[Read]()
+def _read_text(text: SlotText, info: ModelInfo) -> Plan[list[SlotReading]]:
+    rows, reads = _rows(text, info), list[Read]()
     for row in rows:
-        positions = [slot.start + index for label in row.labels for index in range(len(label))]
-        targets = TokenLogProbs(np.array([token for label in row.labels for token in label]))
-        reads.append(Read(row.ids, np.array(positions), targets, context_ids=row.context_ids))
-    first, start = rows[0], np.array([slot.start])
-    reads.append(Read(first.ids, start, TopLogProbs(1), context_ids=first.context_ids))
-    *answers, likeliest = yield reads
-    logprobs = dict[Label, list[float]]()
-    for row, answer in zip(rows, answers, strict=True):
-        numbers = iter(answer.logprobs.tolist())
-        logprobs |= {label: [*islice(numbers, len(label))] for label in row.labels}
-    means = [sum(logprobs[label]) / len(label) for label in slot.labels]
-    firsts = {label[0]: logprobs[label][0] for label in slot.labels}
-    mass = min(1.0, float(np.exp([*firsts.values()]).sum()))
-    return SlotReading(np.array(means), mass, int(likeliest.token_ids[0, 0]) in firsts)
+        positions, targets = list[int](), list[int]()
+        for slot, label in row.labels:
+            start, ids = text.slots[slot].start, text.slots[slot].labels[label]
+            positions += range(start, start + len(ids))
+            targets += ids
+        starts = [text.slots[slot].start for slot in dict(row.labels)]
+        reads.append(row.read(positions, TokenLogProbs(np.array(targets, np.int64))))
+        reads.append(row.read(starts, TopLogProbs(1)))
+    readings = iter((yield reads))
+    logprobs, likeliest = dict[SlotLabel, list[float]](), dict[int, int]()
+    for row in rows:
+        numbers = iter(next(readings).logprobs.tolist())
+        for slot, label in row.labels:
+            logprobs[slot, label] = [*islice(numbers, len(text.slots[slot].labels[label]))]
+        first_ids = next(readings).token_ids[:, 0].tolist()
+        likeliest |= zip(dict(row.labels), first_ids, strict=True)
+    slot_readings = list[SlotReading]()
+    for index, slot_text in enumerate(text.slots):
+        firsts, means = dict[int, float](), list[float]()
+        for label, ids in enumerate(slot_text.labels):
+            values = logprobs[index, label]
+            firsts[ids[0]] = values[0]
+            means.append(sum(values) / len(values))
+        mass = min(1.0, float(np.exp([*firsts.values()]).sum()))
+        slot_readings.append(SlotReading(np.array(means), mass, likeliest[index] in firsts))
+    return slot_readings
 
 
-def _rows(text: SlotText, slot: Slot, info: ModelInfo) -> list[_Row]:
-    """Return a row for the labels that lie in one block, which the text's slots share,
-    and one for each label that does not: its later blocks read its tokens in the earlier
-    ones, never their masks.
+def _rows(text: SlotText, info: ModelInfo) -> list[_Row]:
+    """Return a row for the labels that lie in one block, and one for each label that does
+    not: its later blocks read its tokens in the earlier ones, never their masks.
     """
     if info.is_autoregressive:
-        return _next_token_rows(text, slot)
-    if info.block_length is None:
-        return [_Row(text.ids, slot.labels)]
-    border = BlockGrid(info.block_length).start_of(slot.start) + info.block_length
-    within = [label for label in slot.labels if slot.start + len(label) <= border]
-    rows = [_Row(text.ids, within)] if within else []
-    for label in slot.labels:
-        if slot.start + len(label) > border:
+        return _next_token_rows(text)
+    grid = None if info.block_length is None else BlockGrid(info.block_length)
+    within, across = list[SlotLabel](), list[_Row]()
+    for index, slot in enumerate(text.slots):
+        for label, ids in enumerate(slot.labels):
+            stop = slot.start + len(ids)
+            if grid is None or grid.start_of(slot.start) == grid.start_of(stop - 1):
+                within.append((index, label))
+                continue
             context = text.ids.copy()
-            context[slot.start : slot.start + len(label)] = label
-            rows.append(_Row(text.ids, [label], context))
-    return rows
+            context[slot.start : stop] = ids
+            across.append(_Row(text.ids, [(index, label)], context))
+    return [*([_Row(text.ids, within)] if within else []), *across]
 
 
-def _next_token_rows(text: SlotText, slot: Slot) -> list[_Row]:
+def _next_token_rows(text: SlotText) -> list[_Row]:
     """Return a row for each beginning that labels share: each token is predicted from
     those before it alone, so that whatever ends the row makes no difference.
     """
-    beginnings = dict[Label, list[Label]]()
-    for label in slot.labels:
-        beginnings.setdefault(label[:-1], []).append(label)
+    [slot] = text.slots
+    beginnings = dict[tuple[int, ...], list[SlotLabel]]()
+    for index, ids in enumerate(slot.labels):
+        beginnings.setdefault(ids[:-1], []).append((0, index))
     end = slot.labels[0][0]
     return [_Row(np.append(text.ids, [*ids, end]), labels) for ids, labels in beginnings.items()]
