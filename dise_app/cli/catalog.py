@@ -11,6 +11,7 @@ import typer
 
 from dise_app.cli import options
 from dise_core import DiseError, PluginError, UnknownNameError
+from dise_core.errors import error_line
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.hookspecs import INTERFACE_VERSION
 from dise_core.plugins.kinds import KINDS, Kind
@@ -105,20 +106,23 @@ def models(
         }
         rows.append(row | facts | {"about": sentence(_about(adapter))})
     if model is not None and is_gguf(model):
-        card = gguf_card(gguf_path(model)) | {"loaded as": _loaded_as(model, catalog)}
+        card = gguf_card(gguf_path(model)) | {"would be loaded as": _loaded_as(model, catalog)}
         rows = [row | {"file": card} for row in rows]
     _finish("models", rows, problems, None if as_json else show_models)
 
 
 def _loaded_as(model: str, catalog: Catalog) -> str:
-    """Return the type that a file's weights would get, or why it cannot be loaded."""
+    """Return the type that a file's weights would get, or why it cannot be loaded, as far
+    as its head tells.
+    """
     from dise_core import EngineConfig
 
     try:
         predictor = catalog.load_model(model, EngineConfig())
         return str(getattr(predictor, "dtype", "its adapter does not tell"))
-    except DiseError as error:
-        return f"not loaded: {error}"
+    except Exception as error:  # a third party's adapter may raise anything
+        reason = str(error) if isinstance(error, DiseError) else error_line(error)
+        return f"cannot be loaded: {reason:.300}"
 
 
 def _kind_of(title: str) -> Kind[Any]:

@@ -43,7 +43,9 @@ class Probe(Experiment[Record]):
     num_trials: int | None = None
 
     key: ClassVar[str]
-    """The name in the record of what a probe finds: nothing in a text without tokens."""
+    """The name in the record of what a probe finds."""
+    findings_type: ClassVar[type[Any]] = list
+    """The type of that, which a text without tokens gives none of."""
 
     @property
     def seed(self) -> int:
@@ -65,7 +67,8 @@ class Probe(Experiment[Record]):
             response = answer.outputs[0].token_ids
         [text] = planner.texts(item.prompt, [response], self.params, chat)
         random = Noise.for_request(self.seed, text.ids, 0).generator()
-        findings = (yield from self.probe(text, random)) if len(text.text_positions) else []
+        has_tokens = len(text.text_positions) > 0
+        findings = (yield from self.probe(text, random)) if has_tokens else self.findings_type()
         return {"id": item.id, self.key: findings}
 
     def remedy(self, item: Problem) -> str:
@@ -146,6 +149,7 @@ class Coherence(Probe):
 
     kind: ClassVar[str] = "coherence"
     key: ClassVar[str] = "scores"
+    findings_type: ClassVar[type[Any]] = dict
 
     def probe(self, text: TokenSequence, random: np.random.Generator) -> Plan[Pairwise]:
         selectors: dict[str, Selector] = {

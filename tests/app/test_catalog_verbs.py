@@ -138,7 +138,7 @@ def test_models_tells_what_a_gguf_file_says_of_itself(dise: Dise, tmp_path: Path
     assert (told["architecture"], told["layers"], told["context"]) == ("llama", "2", "128")
     assert (told["end token"], told["weights"]) == ("1 (</s>)", "F32 100%")
     read = GGUFReader(judge)
-    assert told["loaded as"] == "float32"
+    assert told["would be loaded as"] == "float32"
     assert told["parameters"] == f"{sum(int(part.n_elements) for part in read.tensors):,}"
 
     tiny, file = MODELS["llada"], tmp_path / "model.gguf"

@@ -87,10 +87,20 @@ Answer each question with one of its answers, one line for each.
 LABELS = [("yes", "no"), ("calm", "angry", "true"), ("low", "mid", "high")]
 
 
+class Counted(AsciiPredictor):
+    """Counts the Reads: a server takes only so many of one text."""
+
+    num_reads = 0
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        self.num_reads += len(reads)
+        return super().read(reads)
+
+
 def test_questions_in_one_text_have_the_probabilities_of_a_naive_softmax() -> None:
-    predictor = AsciiPredictor()
+    predictor = Counted()
     decided = LLM(predictor).decide("You won!", [SPAM, TONE, URGENCY], JOINT)
-    assert decided.is_joint
+    assert (decided.is_joint, predictor.num_reads) == (True, 2)
     for slot, (answer, labels) in enumerate(zip(decided.answers, LABELS, strict=True)):
         expected, mass, is_label = naive(predictor, JOINT_TEXT, slot, labels)
         assert answer.shares == pytest.approx(expected, abs=1e-5)
