@@ -162,6 +162,8 @@ class Sampler:
 
     def recording(self, read: Read) -> list[Read]:
         """Return the Reads of recorded confidences, in the row of a step's Read."""
+        if not self.recorded:
+            return []
         plain = Candidates(forbidden=self._never_written, logits=read.readout.logits)
         readouts = (replace(plain, confidence=kind) for kind in self.recorded)
         return [replace(read, readout=readout, canvas=None) for readout in readouts]
