@@ -106,18 +106,10 @@ class Service:
                 "messages",
             )
 
-    async def sampling(
-        self,
-        body: WritingRequest,
-        request: Request,
-        num_prompts: int = 1,
-        num_echoed: int = 0,
-        is_gap: bool = False,
-    ) -> Preparation:
-        """Return the checked parameters of an answer, with its constraint. num_echoed:
-        the most tokens of prompts that each of the answers repeats. Raises ServerError
-        for another model, for more tokens than the server allows and for what the answer
-        cannot be, ValidationError for values that the library refuses.
+    async def sampling(self, body: WritingRequest, request: Request) -> Preparation:
+        """Return the checked parameters of an answer, with its constraint. Raises
+        ServerError for another model, for more tokens than the server allows and for what
+        the answer cannot be, ValidationError for values that the library refuses.
         """
         self.check_model(body.model)
         if body.rid is not None:
@@ -135,9 +127,9 @@ class Service:
             name_of(params.length or "fixed"), params.length_settings
         )
         length = controller.longest(params.max_tokens)
-        num_tokens = params.n * (num_prompts * length + num_echoed)
+        num_tokens = params.n * (body.num_prompts * length + body.num_echoed)
         self._check_size(num_tokens, params.logprobs)
-        prepared = self.llm.planner.resolver.prepared(params, is_gap)
+        prepared = self.llm.planner.resolver.prepared(params, body.is_gap)
         try:
             work = self.llm.prepare([prepared], caller_of(request))
             await unless_gone(work, request, self.limits.timeout)

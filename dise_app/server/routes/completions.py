@@ -19,12 +19,7 @@ from dise_app.server.answers import (
 )
 from dise_app.server.errors import ErrorObject, ServerError
 from dise_app.server.routes.echoes import echo
-from dise_app.server.schemas.requests import (
-    ChatRequest,
-    Completion,
-    CompletionRequest,
-    max_tokens_of,
-)
+from dise_app.server.schemas.requests import ChatRequest, Completion, CompletionRequest
 from dise_app.server.schemas.tools import call_of
 from dise_app.server.service import Service, written_out
 from dise_app.server.streaming import Reply, chat, stream
@@ -135,27 +130,21 @@ def add_completions(app: FastAPI, service: Service) -> None:
 
     @app.post("/v1/completions")
     async def completions(body: CompletionRequest, request: Request) -> Response:
-        prompts, suffix = body.prompts, body.suffix or None
-        prepared = await service.sampling(
-            body,
-            request,
-            num_prompts=len(prompts),
-            num_echoed=max_tokens_of(prompts) if body.echo or body.return_token_ids else 0,
-            is_gap=suffix is not None,
-        )
+        prepared = await service.sampling(body, request)
         reply = CompletionReply(body, prepared.asked, service.model)
         if body.echo:
             return await echo(service, body, prepared, request, reply.of)
         if not body.stream:
-            if suffix is not None:
-                work = service.llm.fill(prompts, [suffix] * len(prompts), prepared)
+            if body.suffix:
+                work = service.llm.fill(body.prompts, [body.suffix] * len(body.prompts), prepared)
             else:
-                work = service.llm.generate(prompts, prepared, chat=False)
+                work = service.llm.generate(body.prompts, prepared, chat=False)
             answers = await service.run(work, request)
             return await written_out(lambda: reply.whole(answers), answers[0].outputs[0])
-        if len(prompts) > 1:
+        if len(body.prompts) > 1:
             raise ServerError(400, "stream takes one prompt; send several requests", "stream")
-        steps = service.llm.stream(prompts[0], prepared, chat=False, suffix=suffix)
+        suffix = body.suffix or None
+        steps = service.llm.stream(body.prompts[0], prepared, chat=False, suffix=suffix)
         return await stream(service, steps, reply, request)
 
     @app.post("/v1/chat/completions")

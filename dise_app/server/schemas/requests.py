@@ -130,6 +130,20 @@ class WritingRequest(OpenBody):
         return settings
 
     @property
+    def num_prompts(self) -> int:
+        return 1
+
+    @property
+    def is_gap(self) -> bool:
+        """Whether the answer stands before a suffix."""
+        return False
+
+    @property
+    def num_echoed(self) -> int:
+        """The most tokens of prompts that each of the answers repeats."""
+        return 0
+
+    @property
     @abstractmethod
     def shown_logprobs(self) -> int | None:
         """How many likely tokens to show for each; None for no log-probabilities."""
@@ -167,6 +181,19 @@ class CompletionRequest(Completion):
     @property
     def prompts(self) -> list[TextOrIds]:
         return _several(self.prompt)
+
+    @property
+    def num_prompts(self) -> int:
+        return len(self.prompts)
+
+    @property
+    def is_gap(self) -> bool:
+        return bool(self.suffix)
+
+    @property
+    def num_echoed(self) -> int:
+        is_repeated = self.echo or self.return_token_ids
+        return max_tokens_of(self.prompts) if is_repeated else 0
 
     @property
     def shown_logprobs(self) -> int | None:
