@@ -1,7 +1,7 @@
 """Whether a calibration holds for a request: its answers are made and scored as it was fitted."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,8 +25,8 @@ NOT_OF_ANSWERS = {"seed", "steps", "n", "best_of", *ScoringParams.model_fields} 
 @dataclass(frozen=True)
 class Answers:
     """The answers that a request asks for. scoring: what applies to the model; params:
-    what is written, before that; None for given texts. is_finished: whether given texts
-    end.
+    what is written, before that; None for given texts. defaults: the settings of answers
+    for which nothing is asked. is_finished: whether given texts end.
     """
 
     predictors: Mapping[str, MaskPredictor]
@@ -35,6 +35,7 @@ class Answers:
     scorer: SequenceScorer
     scoring: ScoringParams
     params: SamplingParams | None = None
+    defaults: Mapping[str, JsonValue] = field(default_factory=dict)
     is_finished: bool = True
 
     @cached_property
@@ -42,10 +43,6 @@ class Answers:
         """The settings of what is written; see `settings_of_answers`."""
         info = self.predictors["target"].info
         return settings_of_answers(self.params or SamplingParams(), self.catalog, info)
-
-    @cached_property
-    def default_settings(self) -> dict[str, JsonValue]:
-        return settings_of_answers(SamplingParams(), self.catalog)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +177,7 @@ def _of_settings(calibration: Calibration, answers: Answers) -> Iterator[str]:
         return
     lengths = (None, "fixed" if info.block_length is None else "until-end")
     for name, value in answers.settings.items():
-        default = answers.default_settings[name]
+        default = answers.defaults[name]
         aliases = lengths if name == "length" and value in lengths else (value,)
         if not any(holding.allows(name, alias, default) for alias in aliases):
             yield _other_setting(name, value, holding.settings.get(name, (default,)))

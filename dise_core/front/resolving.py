@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
+from pydantic import JsonValue
+
 from dise_core.constraints.constrained import Constrained
 from dise_core.constraints.orders import Order
 from dise_core.constraints.tokens import TokenAutomaton
 from dise_core.errors import InputError
-from dise_core.front.calibrated import Answers, Calibrated, Calibrations
+from dise_core.front.calibrated import Answers, Calibrated, Calibrations, settings_of_answers
 from dise_core.front.model_limits import check_constraint, check_gap, fitted, in_gap
 from dise_core.models.inputs import params_of
 from dise_core.models.predictor import MaskPredictor
@@ -155,6 +157,11 @@ class Resolver:
     def prompts(self) -> Prompts:
         return Prompts(self.predictors)
 
+    @cached_property
+    def default_settings(self) -> dict[str, JsonValue]:
+        """The settings of answers for which nothing is asked."""
+        return settings_of_answers(SamplingParams(), self.catalog)
+
     def prepared(self, params: object, is_gap: bool = False) -> Preparation:
         """Return what prepares a request; None asks for the defaults. Raises InputError
         for what are no params.
@@ -180,7 +187,15 @@ class Resolver:
             check_gap(params, controller, scorer.scorer)
         if params.seed is None:
             params = params.model_copy(update={"seed": drawn_seed()})
-        answers = Answers(self.predictors, self.catalog, prompt, scorer, params, prepared.asked)
+        answers = Answers(
+            self.predictors,
+            self.catalog,
+            prompt,
+            scorer,
+            params,
+            prepared.asked,
+            self.default_settings,
+        )
         denoiser = Denoiser(
             self.predictor.info,
             policy,
