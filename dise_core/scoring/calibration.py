@@ -17,6 +17,7 @@ from pydantic import (
     JsonValue,
     SerializerFunctionWrapHandler,
     ValidationError,
+    field_validator,
     model_serializer,
     model_validator,
 )
@@ -307,9 +308,21 @@ class Calibration(CalibrationFile, Fit):
     fields: dict[Text, Fit] = Field(default_factory=dict)
     compared: Comparison | None = None
 
+    @field_validator("version", mode="before")
+    @classmethod
+    def _is_of_today(cls, version: object) -> object:
+        if version == 1:
+            raise ValueError(
+                "it is of version 1, which does not say which answers it holds for; "
+                "fit it again with dise calibrate"
+            )
+        return version
+
     @model_serializer(mode="wrap")
     def _plainly(self, write: SerializerFunctionWrapHandler) -> Record:
-        """Leave out the selector's settings and the comparison where there are none."""
+        """Leave out the selector's settings and the comparison where there are none, as
+        older files do.
+        """
         record: Record = write(self)
         for name in ("selector_settings", "compared"):
             if not getattr(self, name):

@@ -327,3 +327,8 @@ def test_another_model_is_refused_by_name(changes: dict[str, Any], told: str) ->
         LLM(ToyPredictor(), calibration=made(**changes))
     assert told in str(error.value)
     assert LLM(ToyPredictor(), calibration=made(fingerprint=None)).planner.calibration is not None
+
+
+def test_a_file_of_before_says_that_it_must_be_fitted_again(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="fit it again with dise calibrate"):
+        Calibration.load(written(tmp_path, RECORD | {"version": 1}))
