@@ -75,6 +75,24 @@ class Garbled(ToyPredictor):
         self.tokenizer = Garbling()
 
 
+class Padded(ToyPredictor):
+    """Pads a batch to its longest text, and attends to the padding."""
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        longest = max(len(read.token_ids) for read in reads)
+        padded = [
+            replace(
+                read,
+                token_ids=np.append(
+                    read.token_ids, np.zeros(longest - len(read.token_ids), np.int64)
+                ),
+                guidance=None,
+            )
+            for read in reads
+        ]
+        return super().read(padded)
+
+
 @pytest.mark.parametrize(
     ("mutant", "promise"),
     [
@@ -83,6 +101,7 @@ class Garbled(ToyPredictor):
         (Unshifted(), "must be answered with the distribution for the token AT i"),
         (Garbled(), "decode must return the text that encode was given"),
         (Changing(unfinished, BlockCausal(4)), "must be read with end tokens up to the block"),
+        (Padded(), "alone and in a batch"),
     ],
 )
 def test_each_wrong_adapter_fails_by_the_promise_that_it_breaks(

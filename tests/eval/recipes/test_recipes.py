@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
+import signal
 import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -234,6 +238,33 @@ def test_a_model_that_cannot_fit_is_refused_before_anything_is_fetched(
     assert run.code == 1
     assert asked, "with more memory the hub is asked"
     assert "get its split 'test' as JSON lines, and give it with --data FILE" in run.err
+
+
+def test_killed_and_started_again_a_run_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    mine(tmp_path)
+    line = [sys.executable, "-m", "dise", "eval", "--recipe=my.json", "--max-num-seqs=2"]
+    quiet: dict[str, Any] = {"cwd": tmp_path, "stdout": subprocess.DEVNULL}
+    quiet["stderr"] = subprocess.PIPE
+    whole = subprocess.run([*line, "--output", "whole"], **quiet, check=False)
+    assert whole.returncode == 0, whole.stderr
+    journal = tmp_path / "killed" / "journal.jsonl"
+    with subprocess.Popen([*line, "--output", "killed"], **quiet) as process:
+        while process.poll() is None and (
+            not journal.exists() or len(journal.read_bytes().splitlines()) < 5
+        ):
+            time.sleep(0.01)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL, "it was killed in the middle"
+    assert 5 <= len(journal.read_bytes().splitlines()) < 17
+    again = subprocess.run([*line, "--output", "killed"], **quiet, check=False)
+    assert again.returncode == 0, again.stderr
+    for name in ("results.json", "report.md"):
+        contents = [(tmp_path / run / name).read_bytes() for run in ("killed", "whole")]
+        assert contents[0] == contents[1]
+    journals = [tmp_path / run / "journal.jsonl" for run in ("killed", "whole")]
+    assert sorted(journals[0].read_bytes().splitlines()) == sorted(
+        journals[1].read_bytes().splitlines()
+    )
 
 
 def turns(count: int) -> Plan[Any]:
