@@ -57,6 +57,7 @@ class Probe(Experiment[Record]):
             "params": self.params.model_dump(mode="json"),
             "texts": dict(self.texts),
             "seed": self.seed,
+            **({} if self.num_trials is None else {"trials": self.num_trials}),
         }
 
     def plan(self, item: Problem) -> Plan[Record]:

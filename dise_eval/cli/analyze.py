@@ -47,8 +47,11 @@ def probe(name: str, about: str) -> options.Verb:
     sampling = options.FieldOptions(SamplingParams, doors.PROBED, seed=0)
 
     def command(*, parts: options.Parts) -> None:
+        from dise_core import InputError
         from dise_eval.analysis import probes
 
+        if name == "coherence" and parts.probed["trials"]:
+            raise InputError("--trials is about ranks and distances: leave it out.", "trials")
         params = SamplingParams(**parts.sampling, logprobs=None)
         llm, problems = evaluate.load(parts, params.seed or 0)
         texts, trials = _responses(parts.probed["texts"], problems), parts.probed["trials"]

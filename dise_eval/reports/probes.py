@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from dise_core import InputError
 from dise_core.records import Record
-from dise_eval.analysis.probes import PAIRS, Coherence, Distances, Ranks
+from dise_eval.analysis.probes import PAIRS, Coherence, Distances, Probe, Ranks
 from dise_eval.reports.forest import Forest
 from dise_eval.reports.page import Report
 from dise_eval.reports.paper import PAPER, paper_figure
@@ -21,9 +23,9 @@ NAMES = tuple("-".join(pair) for pair in PAIRS)
 """Pairs of inputs whose predictions are compared; others are beside the first."""
 
 
-def ranks(_: Ranks, records: Sequence[Record]) -> Report:
+def ranks(probe: Ranks, records: Sequence[Record]) -> Report:
     """Return the report of the true token's rank where a random one stands."""
-    trials = [np.array(record["ranks"]) for record in records if record["ranks"]]
+    trials = list(map(np.array, _found(probe, records)))
     rows: list[dict[str, Cell]] = [
         {
             "rank": name,
@@ -38,11 +40,11 @@ def ranks(_: Ranks, records: Sequence[Record]) -> Report:
     return Report(title, figures, [Forest("ranks", figures, "share", "share of a text's trials")])
 
 
-def distances(_: Distances, records: Sequence[Record]) -> Report:
+def distances(probe: Distances, records: Sequence[Record]) -> Report:
     """Return the report of how far apart the predictions for a true, a masked and a
     random token are. Wasserstein distance over token ids, as a share of the vocabulary.
     """
-    texts = [record["distances"] for record in records if record["distances"]]
+    texts = _found(probe, records)
     rows: list[dict[str, Cell]] = []
     for pair in NAMES:
         row: dict[str, Cell] = {"inputs": pair}
@@ -63,9 +65,9 @@ def distances(_: Distances, records: Sequence[Record]) -> Report:
     return Report(title, figures, [forest])
 
 
-def coherence(_: Coherence, records: Sequence[Record]) -> Report:
+def coherence(probe: Coherence, records: Sequence[Record]) -> Report:
     """Return the report of DiSE's fall when tokens are replaced by random ones."""
-    texts = [record["scores"] for record in records if record["scores"]]
+    texts = _found(probe, records)
     rows: list[dict[str, Cell]] = []
     for name in texts[0]:
         pairs = [(scores[name]["natural"], scores[name]["randomized"]) for scores in texts]
@@ -82,6 +84,17 @@ def coherence(_: Coherence, records: Sequence[Record]) -> Report:
     title = "DiSE of the natural text minus DiSE of the randomized one, nats"
     forest = Forest("coherence", figures, "mean_difference", title, 0, "no difference")
     return Report("Natural against randomized text", figures, [forest])
+
+
+def _found(probe: Probe, records: Sequence[Record]) -> list[Any]:
+    """Return what was found in texts that have tokens. Raises InputError for none."""
+    found = [record[probe.key] for record in records if record[probe.key]]
+    if not found:
+        raise InputError(
+            "No text has a token to probe: give others with --texts, or let the model write more.",
+            "texts",
+        )
+    return found
 
 
 def _values(

@@ -56,6 +56,23 @@ def test_each_analysis_writes_results_a_report_and_a_picture(
         assert [found[top]["the_paper"] for top in ("top_5", "top_10")] == [0.8885, 0.9614]
 
 
+def test_a_run_with_another_number_of_trials_is_another_run(dise: Dise, tmp_path: Path) -> None:
+    args = ("analyze", "ranks", *SHORT, "--output", tmp_path)
+    assert dise(*args, "--trials", 2).code == 0
+    run = dise(*args, "--trials", 3)
+    assert (run.code, "trials=2" in run.err) == (2, True), run.err
+    run = dise("analyze", "coherence", *SHORT, "--output", tmp_path / "other", "--trials", 3)
+    assert (run.code, run.err.count("--trials is about ranks and distances")) == (2, 1)
+
+
+@pytest.mark.parametrize("verb", ["ranks", "distances", "coherence"])
+def test_without_a_token_to_probe_that_is_said(dise: Dise, tmp_path: Path, verb: str) -> None:
+    end = min(LLM("countdown").predictor.info.special.eos_ids)
+    only_ends = ("--allowed-token-ids", end)
+    run = dise("analyze", verb, *SHORT, *only_ends, "--output", tmp_path / "run")
+    assert (run.code, run.err.count("No text has a token to probe")) == (2, 1), run.err
+
+
 def test_a_rank_is_the_number_of_likelier_tokens() -> None:
     llm = LLM("countdown")
     loaded = questions.load("countdown-short", limit=1)
