@@ -1,7 +1,7 @@
 """Whether a calibration holds for a request: its answers are made and scored as it was fitted."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,8 +25,9 @@ NOT_OF_ANSWERS = {"seed", "steps", "n", "best_of", *ScoringParams.model_fields} 
 @dataclass(frozen=True)
 class Answers:
     """The answers that a request asks for. scoring: what applies to the model; params:
-    what is written, before that; None for given texts. defaults: the settings of answers
-    for which nothing is asked. is_finished: whether given texts end.
+    what is written, before that; None for given texts. defaults: returns the settings of
+    answers for which nothing is asked, which a catalog without our strategies cannot make.
+    is_finished: whether given texts end.
     """
 
     predictors: Mapping[str, MaskPredictor]
@@ -35,7 +36,7 @@ class Answers:
     scorer: SequenceScorer
     scoring: ScoringParams
     params: SamplingParams | None = None
-    defaults: Mapping[str, JsonValue] = field(default_factory=dict)
+    defaults: Callable[[], Mapping[str, JsonValue]] = dict
     is_finished: bool = True
 
     @cached_property
@@ -175,9 +176,10 @@ def _of_settings(calibration: Calibration, answers: Answers) -> Iterator[str]:
         if answers.params.constraint is not None and calibration.map is not None:
             yield "it was fitted on free answers, and this one keeps to a constraint"
         return
+    defaults = answers.defaults()
     lengths = (None, "fixed" if info.block_length is None else "until-end")
     for name, value in answers.settings.items():
-        default = answers.defaults[name]
+        default = defaults[name]
         aliases = lengths if name == "length" and value in lengths else (value,)
         if not any(holding.allows(name, alias, default) for alias in aliases):
             yield _other_setting(name, value, holding.settings.get(name, (default,)))

@@ -194,7 +194,7 @@ class Resolver:
             scorer,
             params,
             prepared.asked,
-            self.default_settings,
+            lambda: self.default_settings,
         )
         denoiser = Denoiser(
             self.predictor.info,
