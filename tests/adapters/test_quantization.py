@@ -94,7 +94,7 @@ def test_rounded_states_change_answers_as_int8_weights_do(
 def test_integers_are_multiplied_exactly(
     layer: type[Int8Linear] | type[Int4Linear], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(integers, "UNPACKED", 16)
+    monkeypatch.setattr(integers, "UNPACKED", 16 * 96)
     drawn = torch.Generator().manual_seed(0)
     weight, states = (torch.randn(rows, 96, generator=drawn) for rows in (40, 7))
     weight[3], states[2] = 0, 0
@@ -110,7 +110,7 @@ def test_integers_are_multiplied_exactly(
 
 
 @pytest.mark.skipif(not integers.packs_integers(), reason="needs VNNI")
-@pytest.mark.parametrize("shape", [(40, 96), (39, 97), (3, 33)])
+@pytest.mark.parametrize("shape", [(40, 96), (39, 97), (3, 33), (5, integers.ALIASED)])
 def test_a_packed_layer_of_int8_answers_as_one_that_is_not(shape: tuple[int, int]) -> None:
     drawn = torch.Generator().manual_seed(0)
     weight = torch.randn(shape, generator=drawn)

@@ -41,15 +41,21 @@ SLICE = 2**19
 in memory that is kept, where glibc maps buffers above 32 MiB anew each time.
 """
 
-UNPACKED = 1024
-"""Rows of a weight that a CPU unpacks and multiplies at one time. Measured with 4,096
-columns: fewer are multiplied slowly, and more do not stay in a cache of 2 MiB a core.
+UNPACKED = 2**22
+"""Numbers of a weight that a CPU unpacks and multiplies at one time: with fewer its threads
+wait for each other more often, and more fit no cache.
 """
 
 ROOM = local()
-"""What each thread keeps to unpack into: 37 MiB for rows of 12,288."""
+"""What each thread keeps to unpack into: 12 MiB."""
 
 WIDTHS = (torch.int16, torch.int8)
+
+ALIASED, APART = 1024, 16
+"""On a CPU, rows of int8 whose length is a multiple of the first begin some numbers apart:
+else they compete for the same few sets of its cache, and oneDNN, which packs a weight anew
+for each product, takes up to three times as long.
+"""
 
 AT_ONCE = 2**25
 """The most states, products or unpacked weights at one time on a GPU: 256 MiB at most."""
@@ -76,17 +82,12 @@ class IntegerLinear(nn.Module):
     @abstractmethod
     def parts(self, most: int | None = None) -> Iterator[Tensor]:
         """Yield the weight in steps of the rows' scales, int8 [R, in], some rows at a
-        time, each until the next; its columns in the order of `ordered`. most: rows at a
-        time, on a GPU.
+        time, each until the next. most: rows at a time, on a GPU.
         """
 
     @abstractmethod
     def integers(self) -> Tensor:
-        """Return the whole weight, int8 [out, in], in the order of the states."""
-
-    def ordered(self, states: Tensor) -> Tensor:
-        """Return states [T, in] as the columns of the parts are ordered."""
-        return states
+        """Return the whole weight, int8 [out, in]."""
 
     def forward(self, states: Tensor) -> Tensor:
         """Return [..., out] for states [..., in]."""
@@ -123,7 +124,6 @@ class IntegerLinear(nn.Module):
         rounded = states.new_zeros((padded, states.shape[1]), dtype=torch.int8)
         for some in (slice(at, at + size) for at in range(0, num_rows, size)):
             rounded[:num_rows][some] = (states[some] / scale[some]).round_()
-        rounded = self.ordered(rounded)
         result = states.new_empty((len(states), len(self._scale)), dtype=dtype)
         first = 0
         for part in self.parts(AT_ONCE // padded // 8 * 8):
@@ -140,17 +140,14 @@ class IntegerLinear(nn.Module):
             product = linear(states / LARGE, self.integers().to(states.dtype))
             return product.float().mul_(LARGE)
         scale = _scale(states)
-        rounded = self.ordered((states / scale).round_().to(torch.int8))
+        rounded = (states / scale).round_().to(torch.int8)
         rounded = pad(rounded, (0, 0, 0, -len(states) % STEP))
         return self._sums(rounded)[: len(states)].mul_(scale)
 
     def _sums(self, states: Tensor) -> Tensor:
         """Return states of int8 [T, in] times the weight in steps, float32 [T, out]."""
-        # oneDNN packs the second factor anew for each product, and states are fewer.
-        columns = states.t().contiguous()
-        products = [torch._int_mm(part, columns) for part in self.parts()]
-        sums = products[0] if len(products) == 1 else torch.cat(products)
-        return sums.float().t().contiguous()
+        products = [torch._int_mm(states, part.t()) for part in self.parts()]
+        return (products[0] if len(products) == 1 else torch.cat(products, 1)).float()
 
 
 class Int8Linear(IntegerLinear):
@@ -200,7 +197,8 @@ class PackedInt8Linear(Int8Linear):
             self._num_left -= 1
             return super()._sums(states)
         if self._packed is None:
-            self._packed = torch.ops.onednn.qlinear_prepack(self._integers, None)
+            integers = self._integers.contiguous()  # oneDNN takes them as if they were
+            self._packed = torch.ops.onednn.qlinear_prepack(integers, None)
             del self._integers
             give_back_freed_memory()
         return _multiplied(states, self._packed)
@@ -209,31 +207,29 @@ class PackedInt8Linear(Int8Linear):
 class Int4Linear(IntegerLinear):
     """A layer of int4. The rows of the weights must consist of blocks.
 
-    Columns are ordered by their number in a block, and then by block, so that the blocks'
-    scales lie side by side as the numbers do that they multiply.
+    What is unpacked at one time is stored side by side, as its transpose: so a run of
+    rows, not of a few blocks, is multiplied by a run of scales.
     """
 
     def __init__(self, weights: Sequence[Tensor], bias: Tensor | None = None) -> None:
         """weights: [., in] each, joined."""
-        words, factors, scale = _rounded(weights, _int4)
+        *stored, scale = _rounded(weights, _int4)
         super().__init__(scale.flatten(), bias)
-        self._words, self._factors = words, factors
+        self._num_columns = weights[0].shape[1]
+        at_once = UNPACKED // self._num_columns // 8 * 8
+        size = len(scale) if is_gpu(scale.device) else max(8, at_once)
+        pairs = zip(*(torch.split(part, size) for part in stored), strict=True)
+        self._tiles = [[part.movedim(0, -1).contiguous() for part in pair] for pair in pairs]
 
     def parts(self, most: int | None = None) -> Iterator[Tensor]:
-        num_columns = 4 * self._words.shape[1]
-        size = UNPACKED if most is None else min(most, 2 * AT_ONCE // num_columns // 8 * 8)
-        room = _room(min(size, len(self._words)) * num_columns, self._words.device)
-        pairs = (torch.split(part, size) for part in (self._words, self._factors))
-        for words, factors in zip(*pairs, strict=True):
-            yield _unpacked(words, factors, *room)
+        most = min(most or len(self._scale), 2 * AT_ONCE // self._num_columns // 8 * 8)
+        for words, factors in self._tiles:
+            room = _room(min(most, words.shape[1]) * self._num_columns, words.device)
+            for some in zip(words.split(most, -1), factors.split(most, -1), strict=True):
+                yield _unpacked(*some, *room)
 
     def integers(self) -> Tensor:
-        room = _new_room(4 * self._words.numel(), self._words.device)
-        steps = _unpacked(self._words, self._factors, *room)
-        return steps.view(len(steps), BLOCK, -1).transpose(1, 2).flatten(1)
-
-    def ordered(self, states: Tensor) -> Tensor:
-        return states.view(len(states), -1, BLOCK).transpose(1, 2).reshape(states.shape)
+        return torch.cat([part.clone() for part in self.parts()])
 
 
 def _new_room(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -256,15 +252,18 @@ def _room(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 def _unpacked(words: Tensor, factors: Tensor, wide: Tensor, narrow: Tensor) -> Tensor:
     """Return integers of int8 [R, in], in `narrow`, by way of int16 in `wide`. words: of
-    four integers each, int16 [R, in / 4]; factors: of the blocks, int16 [R, 1, blocks].
+    four integers each, int16 [in / 4, R]; factors: of the blocks, int16 [blocks, 1, R].
     """
-    num_rows, size = len(words), 4 * words.numel()
-    shifts = torch.arange(12, -1, -4, dtype=torch.int16, device=words.device)[:, None]
+    size, num_rows = 4 * words.numel(), words.shape[1]
+    shifts = torch.arange(12, -1, -4, dtype=torch.int16, device=words.device)[:, None, None]
     half = words.new_full((), 1 << BITS - 1)
-    torch.bitwise_left_shift(words[:, None], shifts, out=wide[:size].view(num_rows, 4, -1))
-    counts = wide[:size].view(num_rows, BLOCK, -1).bitwise_right_shift_(12)
+    torch.bitwise_left_shift(words, shifts, out=wide[:size].view(4, -1, num_rows))
+    counts = wide[:size].view(-1, BLOCK, num_rows).bitwise_right_shift_(12)
     torch.addcmul(half, counts, factors, out=counts).bitwise_right_shift_(BITS)
-    return narrow[:size].copy_(wide[:size]).view(num_rows, -1)
+    steps = wide[:size].view(-1, num_rows)
+    if is_gpu(words.device):  # whose integer cores want the rows of a weight
+        return narrow[:size].view(num_rows, -1).copy_(steps.t())
+    return narrow[:size].view(-1, num_rows).copy_(steps).t()
 
 
 def int8_linear(weights: Sequence[Tensor], bias: Tensor | None = None) -> Int8Linear:
@@ -329,11 +328,19 @@ def _rounded(
             rounded = rounding(rows)
             if not results:
                 num_rows = sum(map(len, weights))
-                results = [part.new_empty(num_rows, *part.shape[1:]) for part in rounded]
+                results = [_room_for(part, num_rows) for part in rounded]
             start, end = end, end + len(rows)
             for result, part in zip(results, rounded, strict=True):
                 result[start:end] = part
     return results
+
+
+def _room_for(part: Tensor, num_rows: int) -> Tensor:
+    """Return room for so many rows like a part's; those of int8 may lie apart."""
+    length = part.shape[-1]
+    is_aliased = part.dtype == torch.int8 and part.device.type == "cpu" and length % ALIASED == 0
+    room = part.new_empty(num_rows, *part.shape[1:-1], length + APART * is_aliased)
+    return room[..., :length]
 
 
 def _int8(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -342,9 +349,8 @@ def _int8(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _int4(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the integers, four in a word, one of each quarter of a row as Int4Linear
-    orders it, int16 [out, in / 4], the blocks' scales, int16 [out, 1, blocks], and the
-    rows'.
+    """Return the integers, four in a word, one of each quarter of a row, int16
+    [out, in / 4], the blocks' scales, int16 [out, blocks, 1], and the rows'.
 
     A block's weights are -8 to 7 times its scale; the largest of them, either way, is -8.
     """
@@ -354,6 +360,6 @@ def _int4(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     steps = factors * scale[..., None] / (1 << BITS)
     counts = (blocks / steps).nan_to_num_().round_().clamp_(-8, 7).to(torch.int16)
     words = torch.zeros(len(weight), weight.shape[1] // 4, dtype=torch.int16, device=weight.device)
-    for number, quarter in enumerate(counts.transpose(1, 2).flatten(1).chunk(4, dim=1)):
+    for number, quarter in enumerate(counts.flatten(1).chunk(4, dim=1)):
         words |= (quarter & 15) << 4 * number
-    return words, factors.to(torch.int16).transpose(1, 2).contiguous(), scale
+    return words, factors.to(torch.int16), scale
