@@ -109,7 +109,7 @@ class IntegerLinear(nn.Module):
         if is_gpu(states.device) and is_whole and has_integer_cores(states.device):
             result = self._on_gpu(rows, dtype)
         else:
-            result = self._product(rows).mul_(self._scale)
+            result = self._product(rows)
             if self._bias is not None:
                 result.add_(self._bias)
             result = result.to(dtype)
@@ -128,26 +128,29 @@ class IntegerLinear(nn.Module):
         first = 0
         for part in self.parts(AT_ONCE // padded // 8 * 8):
             place = slice(first, first := first + len(part))
-            product = torch._int_mm(rounded, part.t())[: len(states)] * scale
+            product = torch._int_mm(rounded, part.t())[: len(states)] * self._scale[place]
             if self._bias is None:
-                torch.mul(product, self._scale[place], out=result[:, place])
+                torch.mul(product, scale, out=result[:, place])
             else:
-                result[:, place] = product.mul_(self._scale[place]).add_(self._bias[place])
+                result[:, place] = product.mul_(scale).add_(self._bias[place])
         return result
 
     def _product(self, states: Tensor) -> Tensor:
+        """Return states [T, in] times the weight, float32 [T, out]."""
         if is_gpu(states.device) or not multiplies_integers():
             product = linear(states / LARGE, self.integers().to(states.dtype))
-            return product.float().mul_(LARGE)
+            return product.float().mul_(LARGE).mul_(self._scale)
         scale = _scale(states)
         rounded = (states / scale).round_().to(torch.int8)
         rounded = pad(rounded, (0, 0, 0, -len(states) % STEP))
         return self._sums(rounded)[: len(states)].mul_(scale)
 
     def _sums(self, states: Tensor) -> Tensor:
-        """Return states of int8 [T, in] times the weight in steps, float32 [T, out]."""
+        """Return states of int8 [T, in] times the weight, float32 [T, out]."""
         products = [torch._int_mm(states, part.t()) for part in self.parts()]
-        return (products[0] if len(products) == 1 else torch.cat(products, 1)).float()
+        sums = products[0] if len(products) == 1 else torch.cat(products, 1)
+        # In place: new memory would be mapped by the system, which takes longer.
+        return sums.view(torch.float32).copy_(sums).mul_(self._scale)
 
 
 class Int8Linear(IntegerLinear):
@@ -190,7 +193,7 @@ class PackedInt8Linear(Int8Linear):
         if self._packed is None:
             return self._integers
         identity = torch.eye(self._num_columns, dtype=torch.int8)
-        return _multiplied(identity, self._packed).t().to(torch.int8).contiguous()
+        return _multiplied(identity, self._packed, torch.ones(1)).t().to(torch.int8).contiguous()
 
     def _sums(self, states: Tensor) -> Tensor:
         if self._packed is None and self._num_left > 0:
@@ -201,7 +204,7 @@ class PackedInt8Linear(Int8Linear):
             self._packed = torch.ops.onednn.qlinear_prepack(integers, None)
             del self._integers
             give_back_freed_memory()
-        return _multiplied(states, self._packed)
+        return _multiplied(states, self._packed, self._scale)
 
 
 class Int4Linear(IntegerLinear):
@@ -289,16 +292,18 @@ def packs_integers() -> bool:
         return False
     largest = torch.full((STEP, 64), MAX_INT8, dtype=torch.int8)
     packed = torch.ops.onednn.qlinear_prepack(largest, None)
-    return bool((_multiplied(largest, packed) == 64 * MAX_INT8**2).all())
+    return bool((_multiplied(largest, packed, torch.ones(1)) == 64 * MAX_INT8**2).all())
 
 
-def _multiplied(states: Tensor, packed: Tensor) -> Tensor:
-    """Return states of int8 [T, in] times a packed weight [out, in], float32 [T, out]."""
+def _multiplied(states: Tensor, packed: Tensor, scale: Tensor) -> Tensor:
+    """Return states of int8 [T, in] times a packed weight [out, in], of which each row, or
+    all, have a scale, float32 [T, out].
+    """
     # Of states without a sign, 128 more, which oneDNN takes off the sums: VNNI's own kind.
     unsigned = states.view(torch.uint8) ^ 128
-    plain = (torch.ones(1), torch.zeros(1, dtype=torch.int32), None)  # scale, zero, and bias
+    of_weight = (scale, torch.zeros(len(scale), dtype=torch.int32), None)  # zeros, and no bias
     result: Tensor = torch.ops.onednn.qlinear_pointwise(
-        unsigned, 1.0, 128, packed, *plain, 1.0, 0, torch.float32, "none", [], ""
+        unsigned, 1.0, 128, packed, *of_weight, 1.0, 0, torch.float32, "none", [], ""
     )
     return result
 
@@ -315,7 +320,9 @@ def has_integer_cores(device: torch.device) -> bool:
 
 def _scale(numbers: Tensor) -> Tensor:
     """Return a scale for each row, [..., 1], float32."""
-    return numbers.abs().amax(-1, keepdim=True).float().div_(MAX_INT8).clamp_(min=MIN_SCALE)
+    highest, lowest = numbers.amax(-1, keepdim=True), numbers.amin(-1, keepdim=True)
+    largest = torch.maximum(highest, lowest.neg_()).float()
+    return largest.div_(MAX_INT8).clamp_(min=MIN_SCALE)
 
 
 def _rounded(
