@@ -7,7 +7,8 @@ python benchmarks/beside_llama_cpp.py [--size 141M|1B|8B] [--types F16 Q8_0 Q4_0
 `make peers` runs it in an environment of its own. llama.cpp runs as its diffusion example does:
 causal attention off, the whole text in each step, all logits; a batch is one of sequences. Each
 engine has a process of its own, and they take turns; times are medians. Memory is what a process
-has grown by since before it loaded the model. Only `llama_decode` counts of llama.cpp's pass.
+has grown by since before it loaded the model. Only `llama_decode` counts of llama.cpp's pass, and
+of ours once int8 is packed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from command import Parser, Worker, head, resident, row
+from command import Parser, Worker, head, pack, resident, row
 
 PROMPT, NUM_TOKENS = 64, 30000
 """Tokens of a prompt, and those that texts are drawn from."""
@@ -115,6 +116,8 @@ class Ours:
         from dise_core import LLM
 
         self.llm = LLM(self.path, **OURS[self.kind])
+        if self.kind == "Q8_0":
+            pack(self.llm)
 
     def one_pass(self, prompts: int, tokens: int) -> dict[str, Any]:
         """Return the seconds of a pass, and the log-probabilities of the first text's tokens."""

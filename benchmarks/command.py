@@ -112,6 +112,17 @@ def settled(model: T) -> T:
     return model
 
 
+def pack(llm: Any) -> None:
+    """Read a token so often that int8 is packed, as it is after the first minutes of a service."""
+    import numpy as np
+
+    from dise_core import Read, TokenLogProbs
+
+    zero = np.zeros(1, np.int64)
+    for _ in range(64):
+        llm.predictor.read([Read(zero, zero, TokenLogProbs(zero))])
+
+
 def take_turns(ways: Mapping[str, Callable[[], Any]], rounds: int) -> tuple[Times, dict[str, Any]]:
     """Return the seconds of each way in each round, after one that is not counted, and what each
     returned last. They take turns, so that a machine's moods hit all alike.

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from command import Parser, Worker, head, resident, row
+from command import Parser, Worker, head, pack, resident, row
 from random_checkpoints import LLADA_8B, Size, write
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -31,9 +31,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
 FLAGS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile",
          "amx_bf16", "amx_int8", "asimddp", "i8mm", "bf16")  # fmt: skip
 """What decides how fast a processor multiplies."""
-
-WARM = 64
-"""Passes of a token in front of those of int8 that are timed: by then it is packed."""
 
 
 def processor() -> str:
@@ -56,9 +53,8 @@ def measured(folder: str, kind: str, tokens: list[int], rounds: int) -> dict[str
     except InputError as error:
         return {"refused": str(error)}
     after, used = os.times(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
-    zero = np.zeros(1, np.int64)
-    for _ in range(WARM if kind == "int8" else 0):
-        llm.predictor.read([Read(zero, zero, TokenLogProbs(zero))])
+    if kind == "int8":
+        pack(llm)
     passes = []
     for count in tokens:
         ids = np.random.default_rng(0).integers(0, llm.predictor.info.vocab_size - 2, count)
