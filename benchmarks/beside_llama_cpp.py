@@ -8,7 +8,8 @@ python benchmarks/beside_llama_cpp.py [--size 141M|1B|8B] [--types F16 Q8_0 Q4_0
 causal attention off, the whole text in each step, all logits; a batch is one of sequences. Each
 engine has a process of its own, and they take turns; times are medians. Memory is what a process
 has grown by since before it loaded the model. Only `llama_decode` counts of llama.cpp's pass, and
-of ours once int8 is packed.
+of ours once int8 is packed. F16 is bfloat16 to us where the processor multiplies float16 slowly, as
+`--dtype auto` takes it where memory is short, and as a warning says.
 """
 
 from __future__ import annotations
@@ -113,9 +114,13 @@ class Ours:
 
     def load(self) -> None:
         """Load the model."""
+        import torch
+
+        from dise_adapters.local.decoder.speed import is_slow
         from dise_core import LLM
 
-        self.llm = LLM(self.path, **OURS[self.kind])
+        narrow = self.kind == "F16" and is_slow(torch.float16)
+        self.llm = LLM(self.path, **OURS["BF16" if narrow else self.kind])
         if self.kind == "Q8_0":
             pack(self.llm)
 
