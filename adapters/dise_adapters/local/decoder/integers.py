@@ -51,10 +51,11 @@ ROOM = local()
 
 WIDTHS = (torch.int16, torch.int8)
 
-ALIASED, APART = 1024, 16
+ALIASED, APART, MOST_APART = 1024, 16, 2**27
 """On a CPU, rows of int8 whose length is a multiple of the first begin some numbers apart:
 else they compete for the same few sets of its cache, and oneDNN, which packs a weight anew
-for each product, takes up to three times as long.
+for each product, takes up to three times as long. Those of a weight with more numbers, as
+a large head's, do not, as it is copied once more when it is packed for good.
 """
 
 AT_ONCE = 2**25
@@ -200,8 +201,8 @@ class PackedInt8Linear(Int8Linear):
             self._num_left -= 1
             return super()._sums(states)
         if self._packed is None:
-            integers = self._integers.contiguous()  # oneDNN takes them as if they were
-            self._packed = torch.ops.onednn.qlinear_prepack(integers, None)
+            # Contiguous, as it is taken to be.
+            self._packed = torch.ops.onednn.qlinear_prepack(self._integers.contiguous(), None)
             del self._integers
             give_back_freed_memory()
         return _multiplied(states, self._packed, self._scale)
@@ -345,7 +346,8 @@ def _rounded(
 def _room_for(part: Tensor, num_rows: int) -> Tensor:
     """Return room for so many rows like a part's; those of int8 may lie apart."""
     length = part.shape[-1]
-    is_aliased = part.dtype == torch.int8 and part.device.type == "cpu" and length % ALIASED == 0
+    is_multiplied = part.dtype == torch.int8 and part.device.type == "cpu"
+    is_aliased = is_multiplied and length % ALIASED == 0 and num_rows * length <= MOST_APART
     room = part.new_empty(num_rows, *part.shape[1:-1], length + APART * is_aliased)
     return room[..., :length]
 
