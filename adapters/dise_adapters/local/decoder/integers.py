@@ -233,7 +233,13 @@ class Int4Linear(IntegerLinear):
                 yield _unpacked(*some, *room)
 
     def integers(self) -> Tensor:
-        return torch.cat([part.clone() for part in self.parts()])
+        shape = len(self._scale), self._num_columns
+        result = torch.empty(shape, dtype=torch.int8, device=self._scale.device)
+        end = 0
+        for part in self.parts():
+            start, end = end, end + len(part)
+            result[start:end] = part
+        return result
 
 
 def _new_room(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
