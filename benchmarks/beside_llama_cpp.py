@@ -8,8 +8,8 @@ python benchmarks/beside_llama_cpp.py [--size 141M|1B|8B] [--types F16 Q8_0 Q4_0
 causal attention off, the whole text in each step, all logits; a batch is one of sequences. Each
 engine has a process of its own, and they take turns; times are medians. Memory is what a process
 has grown by since before it loaded the model. Only `llama_decode` counts of llama.cpp's pass, and
-of ours once int8 is packed. F16 is bfloat16 to us where the processor multiplies float16 slowly, as
-`--dtype auto` takes it where memory is short, and as a warning says.
+of ours once int8 is packed. --dtype is our type for what it calls otherwise: bfloat16 for F16 where
+the processor multiplies float16 slowly, as a warning says.
 """
 
 from __future__ import annotations
@@ -111,16 +111,18 @@ class Ours:
 
     path: str
     kind: str
+    dtype: str | None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Our options for the type."""
+        return OURS[self.kind] | ({"dtype": self.dtype} if self.dtype else {})
 
     def load(self) -> None:
         """Load the model."""
-        import torch
-
-        from dise_adapters.local.decoder.speed import is_slow
         from dise_core import LLM
 
-        narrow = self.kind == "F16" and is_slow(torch.float16)
-        self.llm = LLM(self.path, **OURS["BF16" if narrow else self.kind])
+        self.llm = LLM(self.path, **self.options)
         if self.kind == "Q8_0":
             pack(self.llm)
 
@@ -139,7 +141,7 @@ class Ours:
         """Import what a model will need."""
         from dise_core import LLM
 
-        LLM("countdown", **OURS[self.kind]).score("", "1+2=3")
+        LLM("countdown", **self.options).score("", "1+2=3")
 
     def answer(self, prompts: int, cache: str) -> dict[str, Any]:
         """Return the seconds of whole answers, and their tokens."""
@@ -158,6 +160,7 @@ class Theirs:
 
     path: str
     kind: str
+    dtype: str | None
 
     def prepare(self) -> None:
         """Import what a model will need."""
@@ -249,9 +252,9 @@ def commit(block: np.ndarray, logits: np.ndarray, count: int, mask: int) -> None
     block[masked[chosen]] = best[chosen]
 
 
-def serve(engine: type[Ours] | type[Theirs], path: str, kind: str) -> None:
-    """Answer the questions of standard input."""
-    served = engine(path, kind)
+def serve(engine: type[Ours] | type[Theirs], *of: Any) -> None:
+    """Answer the questions of standard input. of: the engine's fields."""
+    served = engine(*of)
     served.prepare()
     before = resident("RssAnon")
     served.load()
@@ -284,23 +287,26 @@ def main() -> None:
     parser.add_argument("--answers", action="store_true", help="write whole answers too")
     parser.add_argument("--blocks", type=int, default=4, help="of an answer that llama.cpp writes")
     parser.add_argument("--caches", nargs="+", default=["none", "prefix", "dual"])
+    parser.add_argument("--dtype", help="our type, in place of the file's")
     parser.add_argument("--engine", choices=("ours", "theirs"))
     parser.add_argument("--path")
     parser.add_argument("kind", nargs="?")
     args = parser.options(size="tiny", types=["F32"], tokens=[16], prompts=[1], rounds=1)
     if args.engine:
-        return serve(Ours if args.engine == "ours" else Theirs, args.path, args.kind)
+        engine = Ours if args.engine == "ours" else Theirs
+        return serve(engine, args.path, args.kind, args.dtype)
     head("type", "what, prompts", "llama.cpp, ms", "ours, ms", "ratio", "llama.cpp, MiB",
          "ours, MiB", "difference")  # fmt: skip
     for kind in args.types:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.gguf"
             write_gguf(path, SIZES[args.size], kind)
+            dtype = [f"--dtype={args.dtype}"] if args.dtype else []
             workers = {
-                name: Worker(__file__, "--engine", name, "--path", str(path), kind)
+                name: Worker(__file__, "--engine", name, "--path", str(path), *dtype, kind)
                 for name in ("theirs", "ours")
             }
-            compare(workers, kind, args)
+            compare(workers, f"{kind} in {args.dtype}" if args.dtype else kind, args)
             for worker in workers.values():
                 worker.close()
 

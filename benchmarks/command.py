@@ -116,10 +116,11 @@ def pack(llm: Any) -> None:
     """Read a token so often that int8 is packed, as it is after the first minutes of a service."""
     import numpy as np
 
+    from dise_adapters.local.decoder.integers import NUM_TURNS, PACKED_FROM
     from dise_core import Read, TokenLogProbs
 
     zero = np.zeros(1, np.int64)
-    for _ in range(64):
+    for _ in range(PACKED_FROM + NUM_TURNS):
         llm.predictor.read([Read(zero, zero, TokenLogProbs(zero))])
 
 

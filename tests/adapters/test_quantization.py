@@ -91,12 +91,13 @@ def test_rounded_states_change_answers_as_int8_weights_do(
 
 @pytest.mark.skipif(not integers.multiplies_integers(), reason="needs VNNI")
 @pytest.mark.parametrize("layer", [Int8Linear, Int4Linear])
+@pytest.mark.parametrize("num_columns", [96, integers.ALIASED])
 def test_integers_are_multiplied_exactly(
-    layer: type[Int8Linear] | type[Int4Linear], monkeypatch: pytest.MonkeyPatch
+    layer: type[Int8Linear] | type[Int4Linear], num_columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(integers, "UNPACKED", 16 * 96)
+    monkeypatch.setattr(integers, "UNPACKED", 16 * num_columns)
     drawn = torch.Generator().manual_seed(0)
-    weight, states = (torch.randn(rows, 96, generator=drawn) for rows in (40, 7))
+    weight, states = (torch.randn(rows, num_columns, generator=drawn) for rows in (40, 7))
     weight[3], states[2] = 0, 0
     made = layer([weight], torch.ones(40))
     steps = made.integers().numpy()
