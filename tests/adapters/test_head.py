@@ -14,6 +14,7 @@ from dise_adapters.local.reading.readouts import answer_rows, group_reads
 from dise_core import Bidirectional, Candidates, ModelInfo, Read, SpecialTokens, TokenLogProbs
 
 ROWS, WIDTH, VOCABULARY = 32, 256, 8192
+EPSILON = float(torch.finfo(torch.float32).eps)
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +39,19 @@ def widening(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch, "mm", multiply)
     monkeypatch.setattr(linear, "keeps_float32", lambda _: True)
+
+
+def rounding(states: Tensor, weight: Tensor) -> float:
+    """Return how far float32 sums of these products, in whatever order a processor adds them, may
+    be off: half of EPSILON of the sum of their sizes for each addition (Higham, 2002, Eq. 3.4).
+    """
+    sizes = states.double().abs() @ weight.double().abs().t()
+    return WIDTH * EPSILON / 2 * float(sizes.max())
+
+
+def rounding_of_logprobs(states: Tensor, weight: Tensor) -> float:
+    """Return the same for log-probabilities: two logits, and a sum of VOCABULARY exponentials."""
+    return 2 * rounding(states, weight) + VOCABULARY * EPSILON / 2
 
 
 def answers(logits: Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -65,17 +79,21 @@ def test_answers_are_those_of_float32_which_16_bits_would_round(
     found, rounded = (
         answers(logits) for logits in (linear.into_float32(layer)(states), layer(states).float())
     )
+    bound = rounding_of_logprobs(states, weight)
     for mine, theirs, wanted in zip(found, rounded, expected, strict=True):
-        np.testing.assert_allclose(mine, wanted.numpy(), atol=1e-5)
-        assert np.abs(theirs - wanted.numpy()).max() > 0.02
+        np.testing.assert_allclose(mine, wanted.numpy(), rtol=0, atol=bound)
+        assert np.abs(theirs - wanted.numpy()).max() > 10 * bound
 
 
 def test_a_bias_is_added_in_float32(sure: tuple[Tensor, Tensor], widening: None) -> None:
     states, weight = sure
     bias = torch.randn(VOCABULARY).bfloat16()
-    got = linear.into_float32(linear.torch_linear(weight, bias))(states)
+    layer = linear.torch_linear(weight, bias)
+    got = linear.into_float32(layer)(states)
     expected = states.double() @ weight.double().t() + bias.double()
-    torch.testing.assert_close(got.double(), expected, atol=1e-5, rtol=0)
+    bound = rounding(states, weight) + EPSILON * float(expected.abs().max())
+    torch.testing.assert_close(got.double(), expected, atol=bound, rtol=0)
+    assert (layer(states).double() - expected).abs().max() > 10 * bound
 
 
 def test_an_int8_head_rounds_its_states_and_not_its_logits(sure: tuple[Tensor, Tensor]) -> None:
@@ -107,4 +125,5 @@ def test_the_head_of_a_module_in_memory_is_not_rounded_either(
     ids = np.arange(ROWS)
     [reading] = reader.read([Read(ids, ids, TokenLogProbs(ids + ROWS))])
     exact = torch.log_softmax(states.double() @ weight.double().t(), -1)
-    np.testing.assert_allclose(reading.logprobs, exact[ids, ids + ROWS].numpy(), atol=1e-5)
+    bound = rounding_of_logprobs(states, weight)
+    np.testing.assert_allclose(reading.logprobs, exact[ids, ids + ROWS].numpy(), rtol=0, atol=bound)
