@@ -28,7 +28,7 @@ def test_a_qwen3_with_full_attention_agrees_with_an_independent_one(
     llm = LLM(str(folder))
     assert llm.predictor.info.special.mask_id == reference_a2d.MASK
     assert llm.predictor.info.special.eos_ids == {reference_a2d.PAD, reference_a2d.IM_END}
-    assert_agrees(llm, ReferenceQwen3(folder), TEXTS, 5e-5)
+    assert_agrees(llm, ReferenceQwen3(folder), TEXTS)
     check_mask_predictor(llm.predictor)
 
 
@@ -88,4 +88,4 @@ def test_rotary_embeddings_that_are_not_plain_are_refused(
 @pytest.mark.parametrize("scaling", [None, False, {}, {"rope_type": "default"}, {"type": None}])
 def test_a_scaling_that_scales_nothing_is_taken(tmp_path: Path, scaling: object) -> None:
     folder = reference_a2d.write_checkpoint(tmp_path, rope_scaling=scaling)
-    assert_agrees(LLM(str(folder)), ReferenceQwen3(folder), TEXTS, 5e-5)
+    assert_agrees(LLM(str(folder)), ReferenceQwen3(folder), TEXTS)

@@ -13,7 +13,7 @@ from dise_adapters.checkpoint.gguf_tokenizer import gguf_tokenizer
 from dise_adapters.plugin import FAMILIES
 from dise_adapters.predictor import predictor_of
 from dise_core import LLM, SamplingParams
-from tests.adapters.agreement import logprobs
+from tests.adapters.agreement import ROUNDED, logprobs
 from tests.gguf_files import LEARNED, MODELS, PLAIN, Tiny, convert
 
 ROUNDING = {"F32": 1e-6, "F16": 0.02, "BF16": 0.06, "Q8_0": 0.2, "Q6_K": 0.5, "Q4_K": 2, "Q4_0": 2}
@@ -38,7 +38,7 @@ def test_the_answers_are_those_of_the_numbers_that_a_type_stands_for(
     path = tmp_path / "model.gguf"
     expected = convert(tiny, tiny.folder(tmp_path / "original"), path, kind)
     found = logprobs(LLM(str(path), dtype="float32"))
-    assert np.abs(found - logprobs(LLM(str(expected), dtype="float32"))).max() < 1e-5
+    assert np.abs(found - logprobs(LLM(str(expected), dtype="float32"))).max() < ROUNDED
     original = logprobs(LLM(str(tmp_path / "original"), dtype="float32"))
     assert np.abs(found - original).mean() < ROUNDING[kind]
 

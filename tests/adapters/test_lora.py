@@ -18,6 +18,7 @@ from dise_core import LLM, AsyncLLM, CheckpointError, Distribution, InputError, 
 from dise_core.params.engine import EngineConfig
 from dise_core.testing import ToyPredictor
 from tests import published, reference_gpt2, reference_llada, reference_modernbert, tiny_causal
+from tests.adapters.agreement import ROUNDED
 from tests.app.serving import serving
 from tests.commands import Dise
 from tests.gguf_files import MODELS, convert
@@ -143,7 +144,7 @@ def test_a_model_that_is_spread_is_merged_too(llada: Path, tmp_path: Path) -> No
     lora = write(tmp_path, pair(QUERY, *weight.shape))
     spread = {"device_map": "auto", "max_memory": {"cpu": "200KB"}}
     found, expected = logprobs(llada, lora=lora, **spread), logprobs(llada, lora=lora)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(found, expected, atol=ROUNDED)
 
 
 Q = pair(QUERY, 64, 64)

@@ -62,6 +62,9 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kernel]:
 
 Load = Callable[[], MaskPredictor]
 
+ROUNDED = 1e-5
+"""Of a probability, where kernels add in another order; a wrong key moves it by 1e-3 and more."""
+
 
 def difference(load: Load, batches: Sequence[Sequence[Read]]) -> float:
     """Return the largest difference that the kernel makes to a probability."""
@@ -85,7 +88,7 @@ def test_texts_of_any_lengths(tmp_path: Path, heads: dict[str, int], kernel: Ker
         for lengths in (LENGTHS, (9, 9), (5,))
         for first, step in ((0, 1), (2, 3))
     ]
-    assert difference(lambda: LLM(folder).predictor, batches) < 1e-6
+    assert difference(lambda: LLM(folder).predictor, batches) < ROUNDED
     assert {1, 2, 3} <= set(kernel.sequences)
 
 
@@ -100,7 +103,7 @@ def test_whole_texts_in_blocks(
         for count in (50, 3)
     ]
     made = difference(lambda: load(kind, folders[kind], BlockCausal(length)), batches)
-    assert made < 1e-6
+    assert made < ROUNDED
     assert max(kernel.sequences) >= 41 // length
 
 
@@ -137,7 +140,7 @@ def test_windows_read_cached_keys_in_place_unless_some_texts_rows_are_apart(
         return predictor
 
     slots = [CacheSlot() for _ in range(3)]
-    assert difference(loaded, windows(slots, (27, 16, 21))) < 1e-6
+    assert difference(loaded, windows(slots, (27, 16, 21))) < ROUNDED
     assert (kernel.pools[-1] == 100) != is_split
 
 

@@ -10,6 +10,7 @@ import torch
 
 from dise_core import LLM, LogitsContext, LogitsProcessor, Noise, RequestOutput, SamplingParams
 from dise_core.plugins.discovery import installed_catalog
+from tests.adapters.agreement import ROUNDED
 from tests.published import DIFFCODER, SDAR
 from tests.reference_llada import ReferenceLLaDA, checkpoint
 from tests.reference_writing import Logits, NaiveWriting
@@ -56,9 +57,9 @@ def assert_same(answer: RequestOutput, prompt: list[int], expected: NaiveWriting
     assert told.ids.tolist() == expected.text
     assert told.steps.tolist() == [expected.steps.get(at, -1) for at in places]
     logprobs = [expected.logprobs.get(at, np.nan) for at in places]
-    np.testing.assert_allclose(told.logprobs, logprobs, atol=1e-5)
+    np.testing.assert_allclose(told.logprobs, logprobs, atol=ROUNDED)
     for at, token in enumerate(output.tokens, len(prompt)):
-        assert token.written == pytest.approx(logprobs[at], abs=1e-5)
+        assert token.written == pytest.approx(logprobs[at], abs=ROUNDED)
 
 
 @pytest.mark.parametrize("kind", ["full", "masks", "alone"])
