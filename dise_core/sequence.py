@@ -27,12 +27,20 @@ class SpecialTokens:
     mask token.
 
     eos_ids: all end tokens. eos_id: the one that pads a response, None if the model has
-    none.
+    none. Raises InputError for a mask that is an end token.
     """
 
     mask_id: int | None
     eos_ids: frozenset[int]
     eos_id: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.mask_id is not None and self.mask_id in (*self.eos_ids, self.eos_id):
+            raise InputError(
+                f"token {self.mask_id} cannot be both the mask and an end token: a text that is "
+                "hidden would be one that has ended. Name the model's own mask token.",
+                "mask_token_id",
+            )
 
     @property
     def masking_id(self) -> int:

@@ -20,6 +20,7 @@ from dise_core import (
     InputError,
     Read,
     Reading,
+    SpecialTokens,
     TokenLogProbs,
     noise_levels,
 )
@@ -137,6 +138,13 @@ def test_an_option_of_candidates_that_is_ignored_is_named(
 
     with pytest.raises(AssertionError, match=f"Candidates must heed {promise}"):
         check_mask_predictor(Changing(ignore))
+
+
+def test_a_mask_that_is_an_end_token_is_refused() -> None:
+    problem = "token 3 cannot be both the mask and an end token: .* the model's own mask token"
+    for ends, end in ((frozenset({2, 3}), 2), (frozenset[int](), 3)):
+        with pytest.raises(InputError, match=problem):
+            SpecialTokens(3, ends, end)
 
 
 class Masked(ToyPredictor):
