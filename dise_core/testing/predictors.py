@@ -9,9 +9,11 @@ import numpy as np
 from dise_core import Floats, Ids, MaskPredictor, Noise, Read, Reading
 from dise_core.blocks import BlockGrid
 from dise_core.plans.readouts import READOUTS, Candidates, Distribution, TokenLogProbs, TopLogProbs
+from dise_core.testing.answers import ask
+from dise_core.testing.batches import check_batch, check_longest, check_repeated
 from dise_core.testing.promises import expect, gap_between
 from dise_core.testing.rows import ReferenceLogits, check_rows
-from dise_core.testing.tokenizers import check_tokenizer
+from dise_core.testing.tokenizers import check_special, check_tokenizer
 from dise_core.testing.toy_model import naive_readout
 from dise_core.token_sets import EVERY, TokenSets
 
@@ -25,9 +27,12 @@ STRANGE_NAMES = (
 def check_mask_predictor(
     predictor: MaskPredictor, tolerance: float = 1e-4, *, logits: ReferenceLogits | None = None
 ) -> None:
-    """Check that the predictor's readouts agree with each other, are the same alone as in
-    a batch of texts of different lengths, heed guidance and each option of Candidates,
-    and what its abilities say; and that its tokenizer's texts are stable.
+    """Check that answers have the types and shapes that Reading names, leave Reads
+    unchanged, stand in the order of Reads and positions, and are the same each time,
+    alone or in a batch of texts of different lengths; that a text of max_length, 4096 at
+    most, is answered; that readouts agree with each other, and heed guidance, attention,
+    each option of Candidates and what the abilities say; and that the tokenizer's texts
+    are stable, and none holds a mask or an end token.
 
     tolerance: how far log-probabilities of one text may differ, in nats. logits: another
     implementation of the model, slow and simple: it returns the logits [N, V] of a text,
@@ -37,24 +42,19 @@ def check_mask_predictor(
     Where `readouts` leave some out, the others are compared alone and in a batch.
     """
     check_tokenizer(predictor.tokenizer, predictor.info.vocab_size)
-    is_known = all(0 <= end < predictor.info.vocab_size for end in predictor.info.special.eos_ids)
-    expect(is_known, "end tokens must be in the vocabulary")
+    check_special(predictor.tokenizer, predictor.info)
     texts = _texts_of(predictor)
     _check_drawn(predictor, texts[0])
     reads = [read for ids in texts for read in _questions(ids, predictor)]
-    together = predictor.read(reads)
-    promise = f"read must answer all {len(reads)} reads, not {len(together)}"
-    expect(len(together) == len(reads), promise)
-    for read, reading in zip(reads, together, strict=True):
-        [alone] = predictor.read([read])
-        is_same = np.array_equal(alone.token_ids, reading.token_ids)
-        expect(is_same, "a read must get the same tokens alone and in a batch")
-        gap = gap_between(alone.logprobs, reading.logprobs)
-        expect(gap <= tolerance, f"log-probabilities alone and in a batch differ by {gap}")
-        expect(bool((reading.logprobs <= tolerance).all()), "log-probabilities must not be above 0")
+    alone = [reading for read in reads for reading in ask(predictor, [read])]
+    for read, reading in zip(reads, alone, strict=True):
+        _check_values(read, reading, tolerance)
     num, is_whole = len(reads) // len(texts), predictor.readouts >= READOUTS
+    check_repeated(predictor, reads[:num], alone[:num], tolerance)
+    check_longest(predictor)
+    check_batch(predictor, reads, alone, tolerance)
     for start in range(0, len(reads), num) if is_whole else ():
-        _check_readouts(reads[start : start + num], together[start : start + num], tolerance)
+        _check_readouts(reads[start : start + num], alone[start : start + num], tolerance)
     for ids in texts if is_whole else ():
         check_rows(predictor, _with_mask(ids, predictor), tolerance, logits)
     for ids in texts if is_whole and "among" in predictor.abilities else ():
@@ -85,10 +85,10 @@ def _check_two_streams(
     masked[::2] = predictor.info.special.masking_id
     everywhere = np.arange(len(context))
     read = Read(masked, everywhere, TokenLogProbs(context), context_ids=context)
-    [together] = predictor.read([read])
+    [together] = ask(predictor, [read])
     for start, stop in grid.spans(0, len(context)):
         text, positions = np.append(context[:start], masked[start:stop]), everywhere[start:stop]
-        [alone] = predictor.read([Read(text, positions, TokenLogProbs(context[positions]))])
+        [alone] = ask(predictor, [Read(text, positions, TokenLogProbs(context[positions]))])
         difference = gap_between(alone.logprobs, together.logprobs[positions])
         promise = "with context_ids a block must be read after the finished ones before it"
         message = f"{promise}: its log-probabilities differ by {difference}"
@@ -137,11 +137,28 @@ def _strange_folders(parent: Path) -> Iterator[str]:
         yield str(parent / name)
 
 
+def _check_values(read: Read, reading: Reading, tolerance: float) -> None:
+    name, highest = type(read.readout).__name__, float(reading.logprobs.max(initial=-np.inf))
+    expect(not np.isnan(highest), f"log-probabilities must be numbers: {name} is told NaN")
+    expect(
+        highest <= tolerance,
+        f"log-probabilities must not be above 0, and are {highest} in {name}: logits become "
+        "log-probabilities by log_softmax over the whole vocabulary",
+    )
+    if isinstance(read.readout, TokenLogProbs):
+        is_asked = np.array_equal(reading.token_ids, read.readout.targets)
+        expect(is_asked, "the token_ids that answer TokenLogProbs must be its targets")
+
+
 def _check_readouts(reads: Sequence[Read], readings: Sequence[Reading], tolerance: float) -> None:
     """Check the readouts of one text, of which the last is the whole distribution."""
     everything = readings[-1].logprobs.astype(np.float64)
     total = np.exp(everything).sum(axis=1)
-    expect(bool(np.allclose(total, 1, atol=1e-3)), f"probabilities must sum to 1, not {total}")
+    expect(
+        bool(np.allclose(total, 1, atol=1e-3)),
+        f"probabilities must sum to 1, not {total}: log-probabilities are natural logarithms of a "
+        "softmax over the whole vocabulary",
+    )
     for read, reading in zip(reads[:-1], readings[:-1], strict=True):
         logprobs = reading.logprobs.reshape(len(everything), -1)
         ids = reading.token_ids.reshape(logprobs.shape)
@@ -176,7 +193,7 @@ def _check_among(predictor: MaskPredictor, ids: Ids, tolerance: float) -> None:
     among = TokenSets(tuple(one[one < predictor.info.vocab_size] for one in sets), which)
     readouts = TokenLogProbs(own, among), TopLogProbs(1, (), own, among=among), Distribution()
     reads = [Read(ids, positions, readout) for readout in readouts]
-    told, top, everything = predictor.read(reads)
+    told, top, everything = ask(predictor, reads)
     every = everything.logprobs.astype(np.float64)
     gap = gap_between(told.logprobs, naive_readout(every, reads[0]).logprobs)
     expect(gap <= tolerance, f"{promise} differ from the distribution by {gap}")
@@ -185,10 +202,13 @@ def _check_among(predictor: MaskPredictor, ids: Ids, tolerance: float) -> None:
 
 
 def _texts_of(predictor: MaskPredictor) -> list[Ids]:
+    """Return texts of lengths that neither ascend nor descend, with the highest id."""
     random = np.random.default_rng(0)
     allowed = np.setdiff1d(np.arange(predictor.info.vocab_size), [predictor.info.special.mask_id])
-    lengths = [length for length in (3, 7, 8, 20) if length <= predictor.info.max_length]
-    return [random.choice(allowed, length) for length in lengths]
+    lengths = [length for length in (8, 3, 20, 7) if length <= predictor.info.max_length]
+    texts = [random.choice(allowed, length) for length in lengths]
+    texts[0][0] = allowed[-1]
+    return texts
 
 
 def _with_mask(ids: Ids, predictor: MaskPredictor) -> Ids:

@@ -1,8 +1,7 @@
 """What a predictor answers about a text, beside naive readouts of reference rows."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -11,9 +10,10 @@ from dise_core.errors import InputError
 from dise_core.models.completion import completed, noise_levels
 from dise_core.models.info import ModelInfo
 from dise_core.models.predictor import MaskPredictor
-from dise_core.noise import Noise
 from dise_core.plans.reading import Guidance, Read
-from dise_core.plans.readouts import Candidates, Distribution
+from dise_core.plans.readouts import Distribution
+from dise_core.testing.answers import ask
+from dise_core.testing.candidates import check_candidates
 from dise_core.testing.promises import expect, gap_between
 from dise_core.testing.toy_model import naive_readout
 
@@ -38,6 +38,7 @@ def check_rows(
         read = replace(read, noise=0.75)
     answered = _logprobs(predictor, read)
     _check_noise(predictor, read, answered)
+    _check_later(predictor, read)
     _check_completed(predictor, read, answered, tolerance)
 
     def rows_of(question: Read) -> Floats:
@@ -50,19 +51,20 @@ def check_rows(
     expect(
         gap <= tolerance,
         "position i must be answered with the distribution for the token AT i: "
-        f"log-probabilities differ from those of `logits` by {gap}",
+        f"log-probabilities differ from those of `logits` by {gap}"
+        f"{', and are those of the position before' * _is_late(answered, rows, tolerance)}",
     )
     _check_guidance(predictor, read, rows_of, tolerance)
     if "shadow" in predictor.abilities:
         _check_shadows(predictor, read, answered, tolerance)
     few = slice(-4, None)  # naive readouts are slow in a large vocabulary
     read = replace(read, positions=positions[few])
-    _check_candidates(predictor, read, rows[few], tolerance)
+    check_candidates(predictor, read, rows[few], tolerance)
 
 
 def _logprobs(predictor: MaskPredictor, read: Read) -> Floats:
     """Return the distributions that answer a Read, float64 [M, V]."""
-    [reading] = predictor.read([read])
+    [reading] = ask(predictor, [read])
     return reading.logprobs.astype(np.float64)
 
 
@@ -71,6 +73,29 @@ def _reference(info: ModelInfo, read: Read, logits: ReferenceLogits) -> Floats:
     levels = (noise_levels(whole, info),) if info.is_time_conditioned else ()
     rows = logits(whole.token_ids, *levels)[read.positions]
     return naive_readout(rows, read).logprobs.astype(np.float64)
+
+
+def _is_late(answered: Floats, rows: Floats, tolerance: float) -> bool:
+    return len(rows) > 2 and gap_between(answered[1:], rows[:-1]) <= tolerance
+
+
+def _check_later(predictor: MaskPredictor, read: Read) -> None:
+    """Check that the last token changes the answer at a mask before it that sees it."""
+    info, place, last = predictor.info, read.positions[:1], len(read.token_ids) - 1
+    if info.mask_token_id is None or not info.attention.allows(place, np.array([last])).all():
+        return
+    ids = read.token_ids.copy()
+    ids[place] = info.mask_token_id
+    one, other, *_ = (
+        _logprobs(predictor, replace(read, token_ids=np.append(ids[:-1], token), positions=place))
+        for token in (0, 1, 2)
+        if token != info.mask_token_id
+    )
+    expect(
+        not np.array_equal(one, other),
+        f"position {place[0]} must see the text's last token, as info.attention, "
+        f"{info.attention!r}, says, and it changes nothing: does the network attend causally?",
+    )
 
 
 def _check_noise(predictor: MaskPredictor, read: Read, answered: Floats) -> None:
@@ -117,7 +142,7 @@ def _check_guidance(
     expect(
         gap <= tolerance * 2 * (2 * SCALE + 1),
         "guidance must make the logits u + (s + 1)(c - u), of this text's c and the "
-        f"unconditional u: log-probabilities differ by {gap}",
+        f"unconditional u, both at one noise level: log-probabilities differ by {gap}",
     )
 
 
@@ -148,75 +173,3 @@ def _check_shadows(
         "a shadow must be answered as if its position were masked: it is the plain "
         "answer, which sees the token",
     )
-
-
-def _candidates(rows: Floats, forbidden: tuple[int, ...]) -> Iterator[tuple[str, Candidates]]:
-    """Yield questions that are answered otherwise where what the name says is ignored."""
-    order = np.argsort(-rows[0], kind="stable").tolist()
-    best, second, *_ = (token for token in order if token not in forbidden)
-    more = float(min(rows[0, best] - rows[0, second], 100.0)) + 1.0
-    noise = Noise(5)
-    drawn = Candidates(2.0, noise=noise, forbidden=forbidden)
-    yield "the temperature", drawn
-    yield "top_p", replace(drawn, top_p=0.7)
-    yield "top_k", replace(drawn, top_k=2)
-    yield "is_tempered", replace(drawn, is_tempered=True)
-    plain = Candidates(forbidden=forbidden)
-    yield "the likeliest token", plain
-    yield "forbidden", Candidates(forbidden=(*forbidden, best))
-    yield "allowed", replace(plain, allowed=(second,))
-    yield "bias", replace(plain, bias=((second, more),))
-    yield "unranked", replace(plain, unranked=(best,))
-    yield "confidence 'entropy'", replace(plain, confidence="entropy")
-    yield "confidence 'margin'", replace(plain, confidence="margin")
-    yield "logits", replace(plain, logits=_raised)
-
-
-def _raised(rows: Any, part: slice) -> Any:
-    """Raise a token's logit beyond all others, another one's at each position."""
-    for index, row in enumerate(rows, part.start or 0):
-        row[index % 3] = row.max() + index % 2 + 1
-    return rows
-
-
-def _check_candidates(predictor: MaskPredictor, read: Read, rows: Floats, tolerance: float) -> None:
-    """Check tokens and confidences. The uniform numbers may be those of the text behind a
-    start token, which an adapter puts before it.
-    """
-    mask_id = predictor.info.mask_token_id
-    longer = np.append(read.token_ids[:1], read.token_ids)
-    behind = replace(read, token_ids=longer, positions=read.positions + 1)
-    for name, readout in _candidates(rows, () if mask_id is None else (mask_id,)):
-        if readout.logits is not None and "logits" not in predictor.abilities:
-            continue
-        [answer] = predictor.read([replace(read, readout=readout)])
-        expected, is_near = naive_readout(rows, replace(read, readout=readout)), False
-        for framed in (read, behind) if readout.is_drawn else (read,):
-            question = replace(framed, readout=readout)
-            if not is_near and _is_near(rows, question, answer.token_ids, tolerance):
-                expected, is_near = naive_readout(rows, question), True
-        expect(
-            is_near,
-            f"Candidates must heed {name}: the tokens are {expected.token_ids}, "
-            f"not {answer.token_ids}",
-        )
-        is_same = answer.token_ids == expected.token_ids
-        gap = gap_between(answer.confidences[is_same], expected.confidences[is_same])
-        expect(
-            gap <= 10 * tolerance,
-            f"Candidates must heed {name}: the confidences are {expected.confidences}, "
-            f"not {answer.confidences}",
-        )
-
-
-def _is_near(rows: Floats, read: Read, token_ids: Ids, tolerance: float) -> bool:
-    """Return whether the tokens, int64 [M], are those of rows within the tolerance, but
-    where none has any probability.
-    """
-    random = np.random.default_rng(0)
-    expected = naive_readout(rows, read)
-    is_near = (expected.token_ids == token_ids) | np.isneginf(expected.logprobs)
-    for _ in range(0 if is_near.all() else 32):
-        shaken = rows + random.uniform(-2, 2, rows.shape) * tolerance
-        is_near |= naive_readout(shaken, read).token_ids == token_ids
-    return bool(is_near.all())

@@ -4,6 +4,7 @@ import numpy as np
 
 from dise_core.arrays import Ids
 from dise_core.errors import InputError
+from dise_core.models.info import ModelInfo
 from dise_core.models.tokenizer import Tokenizer
 from dise_core.testing.promises import expect
 
@@ -12,6 +13,12 @@ def check_tokenizer(tokenizer: Tokenizer, vocab_size: int) -> None:
     """Check that texts become ids below vocab_size and the same text again, that other
     ids are another text, and that the bytes of tokens are those of their text.
     """
+    added = _encoded(tokenizer, "", vocab_size)
+    expect(
+        len(added) == 0,
+        f"encode must add no special tokens, and makes {added} of an empty text: a "
+        "begin-of-text token belongs into start_ids",
+    )
     random = np.random.default_rng(0)
     spelled = [
         number
@@ -35,6 +42,40 @@ def check_tokenizer(tokenizer: Tokenizer, vocab_size: int) -> None:
             f"decode must return the text that encode was given, {text!r:.80}, not {again!r:.80}",
         )
         _check_bytes(tokenizer, ids, text)
+
+
+def check_special(tokenizer: Tokenizer, info: ModelInfo) -> None:
+    """Check that the mask and the end tokens are in the vocabulary, and that no text has
+    them.
+    """
+    named = [("end token", end) for end in (*info.special.eos_ids, info.special.eos_id)]
+    for role, number in [("mask", info.mask_token_id), *named]:
+        if number is None:
+            continue
+        expect(
+            0 <= number < info.vocab_size,
+            f"the {role} of info.special, {number}, must be in the vocabulary, 0.."
+            f"{info.vocab_size - 1}: vocab_size is the width of the rows of logits",
+        )
+        text = tokenizer.decode(np.array([number]))
+        is_special = tokenizer.token_bytes(number) is None
+        expect(
+            not text or not is_special,
+            f"decode must leave special tokens out, and shows the {role}, {number}, as "
+            f"{text!r:.80}; or info.special names the wrong id",
+        )
+        expect(
+            not text or not _encodes(tokenizer, text, number),
+            f"the {role} of info.special, {number}, is the text {text!r:.80}, which prompts may "
+            f"hold: name the id of the model's {role}",
+        )
+
+
+def _encodes(tokenizer: Tokenizer, text: str, number: int) -> bool:
+    try:
+        return number in tokenizer.encode(text)
+    except InputError:
+        return False
 
 
 def _spells(tokenizer: Tokenizer, number: int, vocab_size: int) -> bool:

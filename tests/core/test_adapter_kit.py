@@ -18,16 +18,18 @@ from dise_core import (
     Floats,
     Ids,
     InputError,
+    Noise,
     Read,
     Reading,
     SpecialTokens,
+    Tokenizer,
     TokenLogProbs,
     noise_levels,
 )
 from dise_core.models.attention import BIDIRECTIONAL, Attention
 from dise_core.models.info import NoiseKind
 from dise_core.testing import ToyPredictor, check_mask_predictor
-from dise_core.testing.toy_model import MASK, LetterTokenizer, Logits, naive_readout
+from dise_core.testing.toy_model import END, MASK, SPECIAL, LetterTokenizer, Logits, naive_readout
 from tests import reference_dream, reference_llada, reference_modernbert
 
 
@@ -70,10 +72,111 @@ class Garbling(LetterTokenizer):
         return super().decode((ids + 1) % 10)
 
 
-class Garbled(ToyPredictor):
-    def __init__(self) -> None:
+class Starting(LetterTokenizer):
+    def encode(self, text: str) -> Ids:
+        return np.append(np.array([0]), super().encode(text))
+
+
+class Showing(LetterTokenizer):
+    def decode(self, ids: Ids) -> str:
+        return "".join(map(self.token_text, ids.tolist()))
+
+
+class Told(ToyPredictor):
+    """A right network of which something else is told."""
+
+    def __init__(
+        self, tokenizer: Tokenizer | None = None, special: SpecialTokens = SPECIAL, **facts: Any
+    ) -> None:
         super().__init__()
-        self.tokenizer = Garbling()
+        self.tokenizer = tokenizer or self.tokenizer
+        self.info = replace(self.info, special=special, **facts)
+
+
+class Answering(ToyPredictor):
+    """Changes each answer."""
+
+    def __init__(self, change: Callable[[Read, Reading], Any]) -> None:
+        super().__init__()
+        self._change = change
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        return [self._change(*pair) for pair in zip(reads, super().read(reads), strict=True)]
+
+
+def to_half(_: Read, reading: Reading) -> Reading:
+    return replace(reading, logprobs=reading.logprobs.astype(np.float16))
+
+
+def to_list(_: Read, reading: Reading) -> Reading:
+    return replace(reading, token_ids=reading.token_ids.tolist())
+
+
+def shortened(_: Read, reading: Reading) -> Reading:
+    return replace(reading, logprobs=reading.logprobs[:-1])
+
+
+def to_bits(_: Read, reading: Reading) -> Reading:
+    return replace(reading, logprobs=(reading.logprobs / np.log(2)).astype(np.float32))
+
+
+def undefined(_: Read, reading: Reading) -> Reading:
+    return replace(reading, logprobs=np.full_like(reading.logprobs, np.nan))
+
+
+def untargeted(read: Read, reading: Reading) -> Reading:
+    is_asked = isinstance(read.readout, TokenLogProbs)
+    return replace(reading, token_ids=reading.token_ids[::-1]) if is_asked else reading
+
+
+def tempered(read: Read, reading: Reading) -> Reading:
+    if not isinstance(read.readout, Candidates):
+        return reading
+    return replace(reading, logprobs=reading.logprobs / read.readout.divisor)
+
+
+def ascending(read: Read) -> Read:
+    return replace(read, positions=np.sort(read.positions))
+
+
+def overwritten(read: Read) -> Read:
+    read.token_ids[-1] = 0
+    return read
+
+
+class Sorted(ToyPredictor):
+    """Sorts texts by their lengths, and forgets to put the answers back."""
+
+    def __init__(self, sign: int) -> None:
+        super().__init__()
+        self._sign = sign
+
+    def read(self, reads: Sequence[Read]) -> list[Reading]:
+        return super().read(sorted(reads, key=lambda read: self._sign * len(read.token_ids)))
+
+
+class Restless(ToyPredictor):
+    """Counts its calls."""
+
+    def logits(self, ids: Ids) -> Logits:
+        rows: Logits = super().logits(ids) * (1 + len(self.batches) / 100)
+        return rows
+
+
+class Mixing(ToyPredictor):
+    """A text sees how many there are beside it."""
+
+    def logits(self, ids: Ids) -> Logits:
+        rows: Logits = super().logits(ids) * (1 + len(self.batches[-1]) / 100)
+        return rows
+
+
+class OneSided(ToyPredictor):
+    """Attends to earlier tokens, and says that it attends to all."""
+
+    def logits(self, ids: Ids) -> Logits:
+        rows = [super(OneSided, self).logits(ids[: i + 1])[i] for i in range(len(ids))]
+        return np.array(rows)
 
 
 class Padded(ToyPredictor):
@@ -99,10 +202,36 @@ class Padded(ToyPredictor):
     [
         (Changing(unguided), r"guidance must make the logits u \+ \(s \+ 1\)\(c - u\)"),
         (Changing(unshadowed), "a shadow must be answered as if its position were masked"),
-        (Unshifted(), "must be answered with the distribution for the token AT i"),
-        (Garbled(), "decode must return the text that encode was given"),
+        (Unshifted(), "for the token AT i: .*, and are those of the position before"),
+        (OneSided(), "position 0 must see the text's last token, .* attend causally"),
+        (Told(Garbling()), "decode must return the text that encode was given"),
+        (Told(Starting()), r"makes \[0\] of an empty text: a begin-of-text token belongs into"),
+        (Told(Showing()), "decode must leave special tokens out, and shows the mask, 11, as '<ma"),
+        (Told(special=SpecialTokens(3, frozenset({END}), END)), "the mask .* is the text 'd'"),
+        (Told(special=SpecialTokens(MASK, frozenset({4}))), "the end token .* is the text 'e'"),
+        (Told(vocab_size=MASK), r"the mask .*, 11, must be in the vocabulary, 0\.\.10"),
+        (Told(vocab_size=14), "ids below vocab_size, 14: for 8 tokens with ids up to 13 it raised"),
+        (Told(max_length=64), "a text of 64 tokens must be answered, as max_length is 64"),
+        (Told(max_length=9**9), "a text of 4096 tokens must be answered, as max_length is 387"),
+        (
+            Answering(to_half),
+            r"logprobs of TokenLogProbs must be .* float32 \[4\] .* float16 \[4\]",
+        ),
+        (Answering(to_list), "token_ids of TokenLogProbs must be a numpy array, int64 .*not list"),
+        (Answering(shortened), r"must be a numpy array, float32 \[4\] .*, not float32 \[3\]"),
+        (Answering(lambda _, reading: reading.logprobs), r"must return Readings, not array\("),
+        (Answering(to_bits), "probabilities must sum to 1, .*: log-probabilities are natural log"),
+        (Answering(undefined), "log-probabilities must be numbers: TokenLogProbs is told NaN"),
+        (Answering(untargeted), "the token_ids that answer TokenLogProbs must be its targets"),
+        (Answering(tempered), "log-probabilities of Candidates are those of the untempered"),
+        (Changing(ascending), r"the order of the Read's positions, .* \[1 7 5 3\]"),
+        (Changing(overwritten), "arrays of a Read unchanged, and overwrote its token_ids"),
+        (Sorted(1), "read must answer in the order of the reads"),
+        (Sorted(-1), "read must answer in the order of the reads"),
+        (Restless(), "a read must get the same answer each time: log-probabilities differ"),
+        (Mixing(), "alone and in a batch.* a text of the same length .* do rows see each other"),
         (Changing(unfinished, BlockCausal(4)), "must be read with end tokens up to the block"),
-        (Padded(), "alone and in a batch"),
+        (Padded(), "alone and in a batch: log-probabilities differ .* is padding attended to"),
     ],
 )
 def test_each_wrong_adapter_fails_by_the_promise_that_it_breaks(
@@ -125,6 +254,8 @@ def test_each_wrong_adapter_fails_by_the_promise_that_it_breaks(
         ("top_k", 0, "top_k: the tokens"),
         ("is_tempered", False, "is_tempered: the confidences"),
         ("forbidden", (MASK,), "forbidden: the tokens"),
+        ("forbidden", (), "forbidden: the tokens"),
+        ("noise", Noise(1), "the noise, whose seed changes no token: the tokens"),
         ("logits", None, "logits: the tokens"),
     ],
 )

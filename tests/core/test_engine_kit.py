@@ -101,7 +101,7 @@ def test_an_engine_that_keeps_its_promises_conforms() -> None:
         (Unchecked, "a wrong value of the option 'most' must be refused"),
         (Required, "the option 'most' must have a default"),
         (Shadowing, "the option 'device' is one of EngineConfig's"),
-        (Unordered, "a read must get the same tokens alone and in a batch"),
+        (Unordered, "read must answer in the order of the reads"),
     ],
 )
 def test_a_wrong_engine_is_told_which_promise_it_breaks(

@@ -298,7 +298,7 @@ class Forgetful(ToyPredictor):
         (check_reviser, Meddling(), "leave the given text unchanged"),
         (check_reviser, Boastful(), "must not count more than the 0 passes made"),
         (check_reviser, Moody(), "must be revised the same"),
-        (check_mask_predictor, Shifted(0, -0.01), "alone and in a batch differ by"),
+        (check_mask_predictor, Shifted(0, -0.01), "in a batch: log-probabilities differ by"),
         (check_mask_predictor, Nameless(), "must end with `ids`, then the position's target"),
         (check_mask_predictor, Shifted(9, 0), "must not be above 0"),
         (check_mask_predictor, Forgetful(), "must answer all 24 reads, not 1"),

@@ -1,0 +1,84 @@
+"""Asking a predictor as the conformance checks do: what may be said of any answer."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from dise_core.arrays import Ids
+from dise_core.errors import InputError
+from dise_core.models.predictor import MaskPredictor
+from dise_core.plans.reading import Read, Reading
+from dise_core.plans.readouts import TopLogProbs, has_confidences, named_ids
+from dise_core.testing.promises import expect
+
+
+def ask(predictor: MaskPredictor, reads: Sequence[Read]) -> list[Reading]:
+    """Return the answers to the Reads, in types and shapes as Reading says. Raises
+    AssertionError for others, for an exception and for Reads that are overwritten;
+    InputError for what the predictor refuses.
+    """
+    readings = answers(predictor, reads)
+    for read, reading in zip(reads, readings, strict=True):
+        check_types(read, reading, predictor.info.vocab_size)
+    return readings
+
+
+def answers(predictor: MaskPredictor, reads: Sequence[Read]) -> list[Reading]:
+    """Return as many answers as there are Reads, of whatever shapes. Otherwise as ask."""
+    before = [[(name, array.copy()) for name, array in _arrays(read)] for read in reads]
+    try:
+        readings = list(predictor.read(reads))
+    except InputError:
+        raise
+    except Exception as error:
+        longest = max(len(read.token_ids) for read in reads)
+        highest = max(int(read.token_ids.max(initial=0)) for read in reads)
+        raise AssertionError(
+            f"read must answer all token ids below vocab_size, {predictor.info.vocab_size}: for "
+            f"{longest} tokens with ids up to {highest} it raised {type(error).__name__}: {error}"
+        ) from error
+    for read, arrays in zip(reads, before, strict=True):
+        for (name, array), (_, old) in zip(_arrays(read), arrays, strict=True):
+            expect(
+                np.array_equal(array, old),
+                f"read must leave the arrays of a Read unchanged, and overwrote its {name}: "
+                "work on a copy",
+            )
+    num = len(readings)
+    expect(num == len(reads), f"read must answer all {len(reads)} reads, not {num}")
+    return readings
+
+
+def _arrays(read: Read) -> Iterator[tuple[str, Ids]]:
+    yield "token_ids", read.token_ids
+    yield "positions", read.positions
+    yield from (("readout's ids", ids) for ids in named_ids(read.readout))
+    if read.context_ids is not None:
+        yield "context_ids", read.context_ids
+    if read.guidance is not None:
+        yield "guidance's token_ids", read.guidance.token_ids
+
+
+def check_types(read: Read, reading: object, vocab_size: int) -> None:
+    """Raise AssertionError unless the answer has the types and shapes that Reading names."""
+    expect(isinstance(reading, Reading), f"read must return Readings, not {reading!r:.80}")
+    assert isinstance(reading, Reading)
+    shape = read.answer_shape(vocab_size)
+    fields: list[tuple[str, object, type, tuple[int, ...]]] = [
+        ("token_ids", reading.token_ids, np.int64, shape),
+        ("logprobs", reading.logprobs, np.float32, shape),
+    ]
+    if isinstance(read.readout, TopLogProbs) and read.readout.among is not None:
+        fields.append(("masses", reading.masses, np.float32, shape[:1]))
+    if has_confidences(read.readout):
+        fields.append(("confidences", reading.confidences, np.float64, shape[:1]))
+    for name, value, kind, lengths in fields:
+        is_right = isinstance(value, np.ndarray) and value.dtype == kind and value.shape == lengths
+        found = type(value).__name__
+        if isinstance(value, np.ndarray):
+            found = f"{value.dtype} {list(value.shape)}"
+        expect(
+            is_right,
+            f"Reading.{name} of {type(read.readout).__name__} must be a numpy array, "
+            f"{np.dtype(kind)} {list(lengths)} where vocab_size is {vocab_size}, not {found}",
+        )
