@@ -65,7 +65,8 @@ def server(*options: str) -> Iterator[tuple[str, psutil.Process]]:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, text=True, **pipes) as process:
         assert process.stdout is not None
-        address = re.search(r"http://\S+", process.stdout.readline())
+        ready = next((line for line in process.stdout if " is ready " in line), "")
+        address = re.search(r"http://\S+", ready)
         assert address is not None
         try:
             yield address[0], psutil.Process(process.pid)

@@ -48,7 +48,8 @@ def page() -> None:
     driver = None
     try:
         assert server.stdout is not None
-        [address] = re.findall(r"http://\S+", server.stdout.readline())
+        ready = next(line for line in server.stdout if " is ready " in line)
+        [address] = re.findall(r"http://\S+", ready)
         driver = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
         driver.get(address)
         prompt = driver.find_element("id", "prompt")

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import time
 from typing import Annotated
 
 import typer
@@ -39,29 +40,35 @@ def serve(
     from dise_core import AsyncLLM, EngineConfig
     from dise_core.plugins.discovery import installed_catalog
 
-    limits = Limits(**parts.limits)
+    started, limits = time.monotonic(), Limits(**parts.limits)
     installed_catalog().check_engine(EngineConfig(**parts.engine))
 
     service = Service(limits, options=parts.routes)
     hosts = Hosts(host, limits.allowed_host)
-    app = create_app(service, api_key=api_keys(limits.api_key_file), hosts=hosts)
+    keys = api_keys(limits.api_key_file)
+    app = create_app(service, api_key=keys, hosts=hosts)
     server = GracefulServer(app, service, host, port)
     server.catch_signals()
     listening = server.listen()
     logger, to_stderr = logging.getLogger("dise.server"), logging.StreamHandler(sys.stderr)
     logger.setLevel(logging.INFO)
     logger.addHandler(to_stderr)
-    address = f"http://{host}:{listening.getsockname()[1]}"
-    if sys.stderr.isatty():
-        name = parts.models["model"]
-        print(f"dise: loading {name}; {address} answers 503 until then", file=sys.stderr)
+    name = f"[{host}]" if ":" in host else host
+    address = f"http://{name}:{listening.getsockname()[1]}"
+    loaded = parts.models["model"]
+    print(f"dise: listening on {address}, with 503 until {loaded} is loaded", flush=True)
 
     def load() -> None:
         models = parts.models | {"max_waiting": limits.max_waiting, "budget": limits.budget}
         with kept():
             llm = AsyncLLM(**models, **parts.engine, shown=loading)
         service.begin(llm)
-        print(f"dise: {service.model} at {address}", flush=True)
+        needed = "with an API key" if keys else "without a key"
+        seconds = time.monotonic() - started
+        print(
+            f"dise: {service.model} is ready after {seconds:.1f} s, {needed}, at {address}",
+            flush=True,
+        )
 
     loader = Loading(load, server)
     server.run(sockets=[listening])

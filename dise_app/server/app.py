@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Route
 
 from dise_app.server import errors
@@ -126,7 +128,9 @@ def _paths(routes: Iterable[BaseRoute]) -> set[str]:
 
 
 def _add_errors(app: FastAPI) -> None:
-    async def handle(_: Request, error: Exception) -> Response:
+    async def handle(request: Request, error: Exception) -> Response:
+        if isinstance(error, HTTPException) and error.detail == HTTPStatus.NOT_FOUND.phrase:
+            error = errors.no_path(request.scope["path"])
         if not isinstance(error, errors.KNOWN):
             log.error("a request failed", exc_info=error)
         return errors.answer(error)

@@ -53,6 +53,13 @@ class ErrorObject(TypedDict):
     code: str | None
 
 
+def no_path(path: str) -> ServerError:
+    """Return the refusal of a request for a path that no route has."""
+    return ServerError(
+        404, f"There is no path {path!r:.200} here. GET /openapi.json lists those that there are."
+    )
+
+
 def answer(error: Exception) -> JSONResponse:
     """Return the HTTP response to a request that failed."""
     refusal = _refusal(error)

@@ -52,9 +52,9 @@ class ServeProcess:
             target=lambda: self.log.extend(self.process.stderr), daemon=True
         )
         self._reader.start()
-        line = self.process.stdout.readline()
-        _, _, self.url = line.strip().rpartition(" at ")
-        assert self.url.startswith("http://"), f"no address in {line!r}; the log says {self.log}"
+        self.said = [self.process.stdout.readline() for _ in range(2)]
+        _, _, self.url = self.said[-1].strip().rpartition(" at ")
+        assert self.url.startswith("http://"), f"no address in {self.said}; the log says {self.log}"
 
     def __enter__(self) -> Self:
         return self

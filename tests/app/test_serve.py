@@ -172,6 +172,9 @@ def test_health_metrics_and_ids(server: ServeProcess) -> None:
     assert len(renamed.headers["x-request-id"]) == 32
     nowhere = httpx.post(f"{server.url}/v1/nothing", json={})
     assert (nowhere.status_code, nowhere.json()["error"]["type"]) == (404, "not_found_error")
+    assert nowhere.json()["error"]["message"] == (
+        "There is no path '/v1/nothing' here. GET /openapi.json lists those that there are."
+    )
     httpx.post(f"{server.url}/v1/score", json={"prompt": PROBLEM, "response": ANSWER})
     metrics = httpx.get(f"{server.url}/metrics").text
     values = {
@@ -215,14 +218,24 @@ def test_a_server_takes_no_more_connections_than_it_may_open_files() -> None:
     ]
 
 
-def test_ctrl_c_ends_an_idle_server_in_order() -> None:
+def test_a_server_tells_where_it_is_and_logs_what_was_asked_until_ctrl_c() -> None:
     process = ServeProcess()
-    httpx.get(f"{process.url}/health", headers={"X-Request-ID": "last"})
+    for path in ("/health", "/v1/models/none", "/page/app.js", "/no%22where?key=secret"):
+        httpx.get(f"{process.url}{path}", headers={"X-Request-ID": "mine"})
     assert process.stop(signal.SIGINT) == 130
     records = [json.loads(line) for line in process.log]
     assert [(record["id"], record["path"], record["status"]) for record in records] == [
-        ("last", "/health", 200)
+        ("mine", "/health", 200),
+        ("mine", "/v1/models/none", 404),
+        ("mine", "/page/app.js", 200),
+        ("mine", '/no"where', 404),
     ]
+    address = re.escape(process.url)
+    assert re.fullmatch(
+        rf"dise: listening on {address}, with 503 until countdown is loaded\n"
+        rf"dise: countdown is ready after \d+\.\d s, without a key, at {address}\n",
+        "".join(process.said),
+    )
 
 
 PAGE = (ROOT / "docs/serving.md").read_text()

@@ -312,6 +312,7 @@ def test_the_options_of_the_command(tmp_path: Path) -> None:
         *("--default", "max_tokens=4", "--default", "block_length=4"),
         *("--api-key-file", str(tmp_path / "keys"), "--allowed-origins", "https://app.example"),
     ) as process:
+        assert "with an API key, at http" in process.said[-1]
         origin = {"Origin": "https://app.example", **HEADERS}
         listed = httpx.get(f"{process.url}/v1/models", headers=origin)
         assert [each["id"] for each in listed.json()["data"]] == ["one", "two"]

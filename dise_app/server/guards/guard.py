@@ -115,7 +115,9 @@ class Guard:
         metrics = self._service.metrics
         metrics.requests.labels(path, str(status)).inc()
         metrics.latency.labels(path).observe(seconds)
-        facts = {"id": request_id, "method": scope["method"], "path": path, "status": status}
+        # A route's template counts for all its paths; the log tells which one was asked for.
+        asked = {"id": request_id, "method": scope["method"], "path": scope["path"]}
+        facts = {**asked, "status": status}
         log.info(json.dumps({**facts, "seconds": round(seconds, 4)}))
 
 
