@@ -24,8 +24,8 @@ from dise_app.terminal.render import legend, show_answer
 IMAGES = Path(__file__).with_name("images")
 DISE = [sys.executable, "-m", "dise"]
 OPTIONS = "--max-tokens 48 --block-length 16 --temperature 2 --n 3 --seed 0"
-FIELDS = {"tokens_per_step": "2", "temperature": "2", "n": "3", "seed": "0"}
-"""What the page does not fill in by itself."""
+FIELDS = {"max_tokens": "48", "block_length": "16", "temperature": "2", "n": "3", "seed": "0"}
+"""The same on the page."""
 
 
 def terminal() -> None:

@@ -39,7 +39,10 @@ Json = Annotated[
 ]
 
 TARGET = Own(
-    MODEL, model=option(str, "A model's name, a folder, a hub id or a GGUF file.", "countdown")
+    MODEL,
+    model=option(
+        str, "A model's name, a folder, a hub id or a GGUF file.", "countdown", envvar="DISE_MODEL"
+    ),
 )
 """The option for a model without a judge."""
 

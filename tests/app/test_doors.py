@@ -4,12 +4,15 @@ reason.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import httpx
 import pytest
 import typer
 
+from dise import LLM
 from dise_adapters.vllm.options import VllmOptions
 from dise_app.cli.verbs import app
 from dise_app.server.schemas.requests import (
@@ -19,12 +22,16 @@ from dise_app.server.schemas.requests import (
     ScoreRequest,
 )
 from dise_app.server.schemas.responses import ResponseRequest
+from dise_core import AsyncLLM
 from dise_core.params.base import Params
 from dise_core.params.engine import EngineConfig
 from dise_core.params.requests import Ending, SamplingParams, Scoring, ScoringParams
+from dise_core.records import Record
 from dise_decide.params import DecisionParams
 from dise_decide.routes import DecisionRequest, SystemOneRequest
 from dise_eval.harness.model import DiseLM
+from tests.app.serving import serving
+from tests.commands import Dise
 
 GENERATE: tuple[type[Params], ...] = (SamplingParams, EngineConfig, VllmOptions)
 SCORE: tuple[type[Params], ...] = (ScoringParams, Ending, EngineConfig, VllmOptions)
@@ -125,3 +132,38 @@ def test_the_harness_takes_every_option() -> None:
         values[name] = params.model_fields[name].get_default(call_default_factory=True)
     device = values.pop("device")
     assert DiseLM("countdown", device=device, is_check_greedy=False, **values).rank == 0
+
+
+def test_a_request_without_options_takes_as_many_passes_at_every_door(dise: Dise) -> None:
+    """The page's fields are empty, and what is empty is no part of its requests."""
+    prompt = "83,18,75 -> 10"
+    asked: Mapping[str, Record] = {
+        "/v1/chat/completions": {"messages": [{"role": "user", "content": prompt}]},
+        "/v1/completions": {"prompt": f"<|user|>{prompt}<|assistant|>"},
+        "/v1/responses": {"input": prompt},
+    }
+    with serving(AsyncLLM("countdown")) as url:
+        answers = {path: httpx.post(f"{url}{path}", json=asked[path]).json() for path in asked}
+    with LLM("countdown") as llm:
+        [answer] = llm.generate(prompt)
+    expected = SamplingParams()
+    assert {
+        "Python": answer.usage.nfe,
+        "dise generate": json.loads(dise("generate", prompt, "--json").out)["usage"]["nfe"],
+        **{path: answers[path]["dise"]["nfe"] for path in asked},
+    } == dict.fromkeys(
+        ("Python", "dise generate", *asked), expected.max_tokens // expected.tokens_per_step + 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("named", "model"), [((), "word-problems"), (("--model", "countdown"), "countdown")]
+)
+def test_the_environment_names_the_default_model(
+    dise: Dise, monkeypatch: pytest.MonkeyPatch, named: tuple[str, ...], model: str
+) -> None:
+    monkeypatch.setenv("DISE_MODEL", "no-such-model" if named else "word-problems")
+    short = ("--max-tokens", 4, "--block-length", 4)
+    run = dise("generate", "1,2 -> 3", *short, "--json", *named)
+    assert json.loads(run.out)["model"] == model
+    assert "DISE_MODEL" in dise("serve", "--help").out

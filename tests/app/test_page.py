@@ -173,6 +173,7 @@ def test_texts_are_written_edited_and_compared(page: Page, countdown: str) -> No
     page.run()
     assert page.find("#answers answer") == [], "a model's text is no markup"
     page.open(countdown)
+    assert page.run().startswith("65 forward passes"), "the library's defaults"
     page.one("#tab_score").click()
     assert len(page.find("#texts textarea")) == 2, "an example stands there"
     assert page.run().startswith("2 forward passes")

@@ -13,14 +13,11 @@ const NUM_ALTERNATIVES = 5;
 const MAX_TEXTS = 16;
 const LOADING_MS = 1000;
 const COUNTDOWN = {
-  form: { prompt: "83,18,75 -> 10", max_tokens: 48, block_length: 16, tokens_per_step: 1 },
+  prompt: "83,18,75 -> 10",
   texts: ["18+75=93,93-83=10<answer>18+75-83</answer>", "83-75=8,8+18=10<answer>83-75+18</answer>"],
 };
 const WORDS = {
-  form: {
-    prompt: "There are 12 pencils in a box. Sam takes 7 of them. How many pencils are left?",
-    max_tokens: 24, block_length: 24, tokens_per_step: 1,
-  },
+  prompt: "There are 12 pencils in a box. Sam takes 7 of them. How many pencils are left?",
   texts: ["12 - 7 = 5 pencils", "12 + 7 = 19 pencils"],
 };
 const EXAMPLES = { "countdown": COUNTDOWN, "countdown-blocks": COUNTDOWN, "word-problems": WORDS };
@@ -84,16 +81,14 @@ function fitModel({ block_length: blockLength, calibration }) {
   $("calibration").hidden = false;
 }
 
-/** Fill the form from the address, or with an example where an embedded model is served. */
+/** Fill the form from the address, or with an example's texts where an embedded model is served. */
 function fillIn() {
   setTexts([""]);
   if (location.hash.length > 1) {
     fromLink();
   } else if (Object.hasOwn(EXAMPLES, list.model.name)) {
-    const { form: fields, texts } = EXAMPLES[list.model.name];
-    const typed = $("prompt").value;
-    for (const [name, value] of Object.entries(fields)) if (!$(name).disabled) $(name).value = value;
-    $("prompt").value = typed || fields.prompt;
+    const { prompt, texts } = EXAMPLES[list.model.name];
+    $("prompt").value ||= prompt;
     setTexts(texts);
   }
   showChosen();
