@@ -116,7 +116,7 @@ def show_gaps(console: Console, pieces: Sequence[str], answers: Sequence[Request
 
 
 def coloured(output: CompletionOutput) -> Text:
-    """Return the response without end tokens, each token in the colour of its
+    """Return the output's text, which ends before a stop text, each token in the colour of its
     probability, the selected ones underlined. A character of several tokens has the
     colour of the least probable. In a JSON answer each value has the colour of its score,
     and an abstained one is struck out.
@@ -136,7 +136,7 @@ def coloured(output: CompletionOutput) -> Text:
     for value in output.fields.values():
         if value.is_leaf:
             text.stylize(shade(value.score) + " strike" * bool(value.abstained), *value.span)
-    return text
+    return text[: len(output.text)]
 
 
 def empty_text(output: CompletionOutput) -> str:
@@ -254,7 +254,9 @@ def _is_coloured(output: CompletionOutput) -> bool:
 def _is_mean_of_underlined(output: CompletionOutput) -> bool:
     selected = (token.logprob for token in output.tokens if token.selected)
     logprobs = [logprob for logprob in selected if logprob is not None]
-    if not logprobs or len(logprobs) < output.score.num_positions:
+    num_written = sum(len(token.text) for token in output.tokens if not token.is_end)
+    is_cut = len(output.text) < num_written  # some of the underlined may not be shown
+    if is_cut or not logprobs or len(logprobs) < output.score.num_positions:
         return False
     mean = sum(logprobs) / len(logprobs)
     return math.isclose(mean, output.score.value, rel_tol=1e-3, abs_tol=1e-3)

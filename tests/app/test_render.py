@@ -17,8 +17,9 @@ from dise_core.history import Writing
 
 def output_of(*tokens: Token, value: float = -0.5, error: float | None = None) -> CompletionOutput:
     score = Score(value, np.arange(2), error)
+    text = "".join(token.text for token in tokens if not token.is_end)
     return CompletionOutput(
-        "", tuple(token.id for token in tokens), "stop", score, "dise", "last-10", tokens
+        text, tuple(token.id for token in tokens), "stop", score, "dise", "last-10", tokens
     )
 
 
@@ -62,6 +63,22 @@ def test_selected_tokens_are_underlined_and_end_tokens_left_out() -> None:
     assert [span.style for span in text.spans] == ["green", "red underline"]
 
 
+@pytest.mark.parametrize(("text", "shown_text"), [("a\x07bc", "a\ufffdbc"), ("a\x07b", "a\ufffdb")])
+def test_an_answer_is_shown_up_to_its_stop_text(text: str, shown_text: str) -> None:
+    mean = Score.mean_of(np.array([-0.5]), np.array([1]))
+    answer = output_of(token("a\x07"), token("bc", -0.5, selected=True), token("!"))
+    output = replace(answer, text=text, score=mean)
+    assert coloured(output).plain == shown_text
+    assert len(coloured(output).spans) == 2
+    stream = io.StringIO()
+    console = Console(file=stream, width=120, force_terminal=True, color_system="standard")
+    for each in (replace(answer, score=mean), output):
+        show_legend(console, [RequestOutput("p", (1,), "toy", (each,), Usage(1, 1, 1, 1.0, 0.5))])
+    lines = Text.from_ansi(stream.getvalue()).plain.splitlines()
+    of_all = "underlined: the score is their mean log"
+    assert lines[1::2] == [of_all, "underlined: what the score looks at"]
+
+
 def test_control_characters_and_markup_do_not_reach_the_terminal() -> None:
     text = shown(output_of(token("x\x1b]0;hi\x07[bold]\n")), "[red]\x1b[2J", "  well")
     assert not {"\x1b", "\x07"} & set(text)
@@ -76,12 +93,9 @@ def test_an_empty_answer_says_why_and_what_may_help() -> None:
     told = shown(alone).splitlines()[3].strip()
     assert told.startswith("The answer is empty: the model wrote end tokens alone.")
     assert all(option in told for option in ("--max-tokens", "--confidence-eos-eot-inf"))
-    assert "a stop text stands at its beginning" in shown(output_of(token("a"), end))
-    for output in (
-        replace(alone, finish_reason=None),
-        replace(output_of(token("a")), text="a"),
-        output_of(),
-    ):
+    cut = replace(output_of(token("a"), end), text="")
+    assert "a stop text stands at its beginning" in shown(cut)
+    for output in (replace(alone, finish_reason=None), output_of(token("a")), output_of()):
         assert empty_text(output) == ""
 
 

@@ -12,7 +12,7 @@ export function shade(logprob) {
 
 /**
  * Return a box with the tokens of an answer.
- * length: of its text, which may end before its tokens do. onTry: called with the text in which another
+ * length: of its text, which ends before a stop text; what follows is not shown. onTry: called with the text in which another
  * token stands.
  */
 export function tokenBox(tokens, length, onTry) {
@@ -20,7 +20,8 @@ export function tokenBox(tokens, length, onTry) {
   const box = make("div", { className: "text", role: "group", "aria-label": label });
   let offset = 0;
   for (const piece of pieces(tokens)) {
-    box.append(shown(piece, offset >= length));
+    const text = piece.text.slice(0, Math.max(0, length - offset));
+    if (text !== "") box.append(shown({ ...piece, text }));
     offset += piece.text.length;
   }
   if (box.firstElementChild) box.firstElementChild.tabIndex = 0;
@@ -52,11 +53,10 @@ function pieces(tokens) {
   return found;
 }
 
-function shown(piece, isCut) {
+function shown(piece) {
   const logprob = least(piece.tokens);
   const kinds = ["token", shade(logprob)];
   if (piece.tokens.some((token) => token.selected)) kinds.push("selected");
-  if (isCut) kinds.push("cut");
   if (/^\s*\n\s*$/.test(piece.text)) kinds.push("newline");
   const said = percent(probability(logprob));
   const token = make("span", {
