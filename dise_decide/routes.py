@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import starmap
 from typing import Annotated, ClassVar, Literal
 
@@ -16,7 +17,8 @@ from pydantic import ValidationError as Invalid
 from dise_app.server.schemas.bodies import TEXT_OR_LIST, Body, FastList, PlainText, TextOrListOf
 from dise_app.server.schemas.requests import plain_turn
 from dise_app.server.service import Service
-from dise_core.params.base import Name, not_larger
+from dise_core.params.base import Name, Salt, not_larger
+from dise_core.plans.plan import salted
 from dise_core.records import Record
 from dise_decide import (
     Choice,
@@ -134,6 +136,7 @@ class DecisionRequest(Body):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_options: Record | None = None
+    cache_salt: Salt | None = None
     dise: DecisionParams = Field(default_factory=DecisionParams)
 
     @property
@@ -212,6 +215,7 @@ class SystemOneRequest(DecisionParams):
     """POST /v1/systemone: named questions about any JSON, with our settings beside them."""
 
     model: str | None = None
+    cache_salt: Salt | None = None
     state: JsonValue
     instructions: str | None = None
     questions: Annotated[dict[Name, Named], BeforeValidator(_few_options)] = Field(min_length=1)
@@ -283,6 +287,7 @@ def add_decisions(router: APIRouter, service: Service) -> None:
         service.check_model(body.model)
         how, planner = params.over(defaults), service.llm.planner
         job = decisions(planner, [body.subject], questions, how, calibration=calibration)
+        job = replace(job, plans=[salted(plan, body.cache_salt) for plan in job.plans])
         [output] = await service.run(service.llm.do(job), request)
         return output
 

@@ -115,6 +115,21 @@ def test_decisions_of_a_key_are_isolated_though_a_plugin_brings_their_route(tmp_
     assert told[2] == told[3] >= told[0] + SHARED
 
 
+def test_decisions_of_other_salts_share_nothing(tmp_path: Path) -> None:
+    """System One's format tells no cached tokens: what it leaves, /v1/decisions finds."""
+    named = {"a": {"type": "noul", "instructions": "Is it?"}}
+    of_system_one = {"state": DECISION["input"], "questions": named, "layout": "cloze"}
+    with serving(AsyncLLM(str(tiny_gguf.write(tmp_path / "tiny.gguf")))) as url:
+        post(url, "/v1/systemone", of_system_one | {"cache_salt": "a"})
+        told = [
+            cached(post(url, "/v1/decisions", DECISION | salted))
+            for salted in ({"cache_salt": "a"}, {"cache_salt": "b"}, {}, {"cache_salt": "b"})
+        ]
+    fresh = told[1]
+    assert told[2] == fresh
+    assert told[0] == told[3] >= fresh + SHARED
+
+
 def test_without_keys_there_is_nothing_to_derive_a_salt_from(
     dise: Dise, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
