@@ -52,6 +52,7 @@ def read(path: Path, options: Fields, catalog: Catalog) -> tuple[Labels, Origins
     --selector auto, the simplest score is first. Raises InputError, with the line, for
     what is no score or no label, and for what neither says.
     """
+    Contenders.of(options["score"] or (), catalog)
     path = path / JOURNAL if path.is_dir() else path
     lines = list(records(path))
     if not lines:

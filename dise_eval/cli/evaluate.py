@@ -108,12 +108,18 @@ COMPARED = {**COMMON, "models": options.MODELS}
 
 
 def load(parts: options.Parts, seed: int = 0, grader: str | None = None) -> tuple[LLM, ProblemSet]:
-    """Return model and questions, if --output takes files. seed: of drawn questions."""
+    """Return model and questions, if --output takes files and there is each scorer of
+    --score. seed: of drawn questions.
+    """
     from dise_app.cli import answer
     from dise_app.files.texts import check_folder
+    from dise_core.plugins.discovery import installed_catalog
     from dise_eval.datasets import questions
+    from dise_eval.experiments.scoring import Contenders
 
     check_folder(parts.run["output"])
+    named = vars(parts).get("scored", {"score": None})["score"]
+    Contenders.of(named or (), installed_catalog())
     data = parts.data
     problems = questions.load(
         data["dataset"],

@@ -133,3 +133,21 @@ def test_every_prompt_is_checked(
     with pytest.raises(InputError, match=message):
         run(bad, tmp_path, lambda count: None)
     assert not model.batches
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "eval uncertainty --dataset gsm8k --output {0}/run --model {0}/none",
+        "eval given --dataset countdown-answers --data {0}/none --output {0}/run",
+        "eval likelihood --dataset arc-challenge --data {0}/none --output {0}/run",
+        "analyze correctness --dataset gsm8k --output {0}/run --model {0}/none",
+        "calibrate {0}/none --output {0}/calibration.json",
+    ],
+)
+def test_a_scorer_is_known_before_a_model_or_a_file_is_read(
+    dise: Dise, tmp_path: Path, line: str
+) -> None:
+    refused = dise(*line.format(tmp_path).split(), "--score", "dise:full", "--score", "dize")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.startswith("dise: unknown scorer 'dize'. Did you mean 'dise'?")
