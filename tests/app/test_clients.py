@@ -184,6 +184,28 @@ def test_openais_answers_are_of_a_class(client: openai.OpenAI) -> None:
     assert newer.text.format.name == "Place"  # type: ignore[union-attr]
 
 
+class Left(BaseModel):
+    left: int
+
+
+def left(model: str, asking: str) -> Any:
+    """Return what an embedded model answers as a class."""
+    with (
+        serving(AsyncLLM(model)) as url,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="none") as client,
+    ):
+        to: dict[str, Any] = {"model": model, "messages": asked(asking)}
+        return client.chat.completions.parse(response_format=Left, **to).choices[0].message.parsed
+
+
+def test_an_answer_of_a_class_comes_from_word_problems_and_not_from_countdown() -> None:
+    assert isinstance(
+        left("word-problems", "Tom has 12 apples. He eats 5. How many are left?"), Left
+    )
+    with pytest.raises(openai.BadRequestError, match="tokens cannot spell any answer"):
+        left("countdown", "1,2 -> 3")
+
+
 def test_openais_tools_are_called_and_their_results_read(client: openai.OpenAI) -> None:
     tools = [openai.pydantic_function_tool(weather), openai.pydantic_function_tool(Place)]
     to: dict[str, Any] = {"model": "ascii", "tools": tools, "tool_choice": "required"}
