@@ -36,6 +36,10 @@ REVISED = PLAIN.model_copy(update={"reviser": "remask"})
 def main() -> None:
     """Print the answers, the surest first, then what a threshold and a reviser make of them."""
     console, llm = Console(highlight=False), LLM("countdown")
+    console.print(
+        "A score is the mean log-probability of writing the answer's tokens again, once it is "
+        "finished: 0 is certain, and the lower it is, the less sure is the model.\n"
+    )
     drawn = held_out_problems(Random(2026), NUM_PROBLEMS + NUM_OTHERS)
     problems, others = drawn[:NUM_PROBLEMS], drawn[NUM_PROBLEMS:]
     # One by one, so that the time of each is its own and not the batch's.
