@@ -68,9 +68,9 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def claim(folder: Path, run: JsonFields) -> str:
+def claim(folder: Path, run: JsonFields, usual: JsonFields) -> str:
     """Return the digest of a run, and describe the run in the folder unless it continues
-    there.
+    there. usual: see refuse_other.
     Raises InputError, naming the first difference, if the folder holds another run.
     """
     path, run = folder / RUN_FILE, json.loads(json.dumps(run))
@@ -78,7 +78,7 @@ def claim(folder: Path, run: JsonFields) -> str:
         folder.mkdir(parents=True, exist_ok=True)
         write_json(path, run)
     claimed = run_of(folder)
-    refuse_other(path, claimed, run)
+    refuse_other(path, claimed, run, usual)
     return digest_of(claimed)
 
 

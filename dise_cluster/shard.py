@@ -68,7 +68,7 @@ class ShardJob(Generic[P]):
             "ending": self.ending,
             "input": [[path.name, path.stat().st_size] for path in self.files],
         }
-        return claim(self.folder, run)
+        return claim(self.folder, run, self.work.usual)
 
     def make(self, llm: LLM, run: str, index: int, advance: Advance = lambda _: None) -> Manifest:
         """Make a shard, if it is not whole, and return its manifest. run: the run's

@@ -31,12 +31,39 @@ def json_number(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
+def filled(fields: JsonFields, defaults: JsonFields) -> Record:
+    """Return the fields, with the defaults of those that are missing; in an object that is
+    there those of its own, while a missing object of some stays missing.
+    """
+    missing = {
+        name: default
+        for name, default in defaults.items()
+        if name not in fields and not (isinstance(default, dict) and default)
+    }
+    objects = {
+        name: filled(value, default)
+        for name, default in defaults.items()
+        if isinstance(default, dict) and isinstance(value := fields.get(name), dict)
+    }
+    return {**fields, **missing, **objects}
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+ABSENT = _Absent()
+"""Stands for a value that a record lacks: None is one that it may have."""
+
+
 def first_difference(name: str, first: object, second: object) -> tuple[str, object, object]:
     """Return the first values in which two records of that name differ, by the names that
-    lead to them, as in "settings.k"; the two values themselves if they are no records, or
-    equal.
+    lead to them, as in "settings.k", ABSENT for one that a record lacks; the two values
+    themselves if they are no records, or equal.
     """
     if not isinstance(first, Mapping) or not isinstance(second, Mapping) or first == second:
         return name, first, second
-    key = next(key for key in {**first, **second} if first.get(key) != second.get(key))
-    return first_difference(f"{name}.{key}" if name else key, first.get(key), second.get(key))
+    pairs = ((key, first.get(key, ABSENT), second.get(key, ABSENT)) for key in {**first, **second})
+    key, one, other = next(pair for pair in pairs if pair[1] != pair[2])
+    return first_difference(f"{name}.{key}" if name else key, one, other)

@@ -141,7 +141,7 @@ def answer_file(
         return {**settings_of(llm, parts, params), **more_settings(llm)}
 
     load = partial(opened, parts.models, parts.engine)
-    work = Work(parts.command, parts.files, params, load, plan_of, settings)
+    work = Work(parts.command, parts.files, params, load, plan_of, settings, usual_of(params))
     if (runner := runner_of(parts.files)) is not None:
         return runner.run(work)
     llm = load()
@@ -177,6 +177,18 @@ def settings_of(llm: LLM, parts: Parts, params: Params) -> dict[str, object]:
         "calibration": None if calibration is None else calibration.digest,
         **engine,
         **with_names(params).model_dump(mode="json"),
+    }
+
+
+def usual_of(params: Params) -> dict[str, object]:
+    """Return the defaults of the options among what `settings_of` and verbs of files return."""
+    names = marked(EngineConfig, Mark.CHANGES_ANSWERS)
+    return {
+        **dict.fromkeys(("judge", "chat", "finished", "calibration")),
+        "explain": False,
+        "questions": [],
+        **EngineConfig().model_dump(mode="json", include=names),
+        **type(params).model_construct().model_dump(mode="json"),
     }
 
 

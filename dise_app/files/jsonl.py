@@ -56,7 +56,8 @@ def run_file(work: Work[P], llm: LLM, load_for: Callable[[Iterator[Plan[Answered
             if not (resume or work.files["overwrite"]):
                 refuse_existing(output, "--resume goes on with it, --overwrite replaces it")
             records = {line.number: line.record for line in lines}
-            numbers = answered_lines(file, settings, records) if resume else set()
+            usual = work.usual
+            numbers = answered_lines(file, settings, usual, records) if resume else set()
             todo = [line for line in lines if line.number not in numbers]
             load_for(map(plan_of, todo))
             begin(file, settings)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, ValidationError
 from dise_app.files.linefile import LineFile
 from dise_app.files.texts import MADE_WITH, made_with, refuse_other, settings_path, write_json
 from dise_core import InputError
-from dise_core.records import JsonFields
+from dise_core.records import JsonFields, filled
 
 
 class ScoreNames(BaseModel):
@@ -36,12 +36,12 @@ class AnswerLine(BaseModel):
 
 
 def answered_lines(
-    file: LineFile, settings: JsonFields, lines: Mapping[int, JsonFields]
+    file: LineFile, settings: JsonFields, usual: JsonFields, lines: Mapping[int, JsonFields]
 ) -> set[int]:
     """Return the numbers of the input's lines that the file answers. settings: what the
-    answers depend on, as JSON. lines: the input's records by number. Raises InputError,
-    and leaves the file as it is, if dise did not write it, or wrote it with other
-    settings or from other lines.
+    answers depend on, as JSON. usual: see refuse_other. lines: the input's records by
+    number. Raises InputError, and leaves the file as it is, if dise did not write it, or
+    wrote it with other settings or from other lines.
     """
     numbers: set[int] = set()
     file_settings = made_with(file.path)
@@ -52,10 +52,11 @@ def answered_lines(
             expected = {name: settings[name] for name in facts if settings.get(name) is not None}
             refuse_other(file.path, {name: facts[name] for name in expected}, expected)
         if not numbers and file_settings is not None:
-            refuse_other(file.path, file_settings, settings)
+            refuse_other(file.path, file_settings, settings, usual)
         _refuse_other_line(file, record, lines.get(answer.line), settings)
         numbers.add(answer.line)
-    if file.torn and not numbers and file_settings != settings:
+    is_ours = file_settings is not None and filled(file_settings, usual) == filled(settings, usual)
+    if file.torn and not numbers and not is_ours:
         raise file.foreign(1, "is cut short")
     return numbers
 

@@ -25,7 +25,7 @@ class Answered(Protocol):
 class Work(Generic[P]):
     """What a verb does with each record, without a model, so that another process may do
     it: `load` loads one. files: what FILES say. settings: what answers depend on besides,
-    as JSON.
+    as JSON. usual: the defaults of options among them.
     """
 
     command: str
@@ -34,6 +34,7 @@ class Work(Generic[P]):
     load: Callable[[], LLM]
     plan_of: Callable[[Planner, JsonFields, P], Plan[Answered]]
     settings: Callable[[LLM], JsonFields]
+    usual: JsonFields
 
 
 class FileRunner(Params):

@@ -13,7 +13,7 @@ from tempfile import TemporaryFile
 from dise_core import DiseError, InputError
 from dise_core.errors import shown
 from dise_core.params.base import Settings
-from dise_core.records import JsonFields, Record, first_difference
+from dise_core.records import ABSENT, JsonFields, Record, filled, first_difference
 
 MADE_WITH = "made_with"
 """The one key in the file of an output's settings."""
@@ -114,15 +114,33 @@ def refuse_existing(path: Path, advice: str) -> None:
         raise InputError(f"--output {path} exists already: {advice}", "output")
 
 
-def refuse_other(path: Path, facts: JsonFields, expected: JsonFields) -> None:
-    """Raise InputError, naming the first difference, if a file is of another run."""
-    if facts != expected:
-        name, theirs, ours = first_difference("", facts, expected)
+def refuse_other(
+    path: Path, facts: JsonFields, expected: JsonFields, usual: JsonFields | None = None
+) -> None:
+    """Raise InputError, naming the first difference, if a file is of another run. usual: the
+    options' defaults, which hold where the file, as of an older version, does not say.
+    """
+    facts, expected = filled(facts, usual or {}), filled(expected, usual or {})
+    if facts == expected:
+        return
+    name, theirs, ours = first_difference("", facts, expected)
+    if ours is ABSENT:
         raise InputError(
-            f"{path} holds a run with {name}={shown(theirs)}, and this run has "
-            f"{name}={shown(ours)}. Use another --output, or the settings of that run.",
+            f"{path} holds a run with {name}={shown(theirs)}, and this run has no such setting: "
+            "another version of dise may have written it. Use another --output, or that version.",
             "output",
         )
+    if theirs is ABSENT:
+        raise InputError(
+            f"{path} holds a run that does not say its {name}, and this run has "
+            f"{name}={shown(ours)}. Use another --output.",
+            "output",
+        )
+    raise InputError(
+        f"{path} holds a run with {name}={shown(theirs)}, and this run has "
+        f"{name}={shown(ours)}. Use another --output, or the settings of that run.",
+        "output",
+    )
 
 
 def settings_path(output: Path) -> Path:

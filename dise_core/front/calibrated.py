@@ -14,7 +14,7 @@ from dise_core.models.prompts import GivenPrompt
 from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.kinds import CONSTRAINT, LENGTH, LOGITS, REVISER, UNMASKING, Kind
-from dise_core.records import first_difference
+from dise_core.records import ABSENT, first_difference
 from dise_core.scoring.calibration import Calibration
 from dise_core.scoring.sequence_scorer import SequenceScorer
 
@@ -203,7 +203,7 @@ def _other_setting(name: str, value: object, fitted: Sequence[object]) -> str:
 
 
 def _setting_text(value: object) -> str:
-    return "unset" if value is None else f"{value!s:.80}"
+    return "unset" if value is None or value is ABSENT else f"{value!s:.80}"
 
 
 def settings_of_answers(

@@ -25,6 +25,7 @@ from dise_core.noise import Noise
 from dise_core.records import Record
 from dise_eval.datasets.dataset import Problem
 from dise_eval.experiments.experiments import Experiment, what_fits
+from dise_eval.experiments.usual import FIXED, params_with
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.selectors.counted import FirstK, LastK, MidK
 from dise_strategies.selectors.whole import ResponseText
@@ -59,6 +60,10 @@ class Probe(Experiment[Record]):
             "seed": self.seed,
             **({} if self.num_trials is None else {"trials": self.num_trials}),
         }
+
+    @property
+    def usual_settings(self) -> dict[str, object]:
+        return {"params": params_with(FIXED), "texts": {}, "seed": 0, "trials": None}
 
     def plan(self, item: Problem) -> Plan[Record]:
         planner, chat = self.llm.planner, self.questions.chat

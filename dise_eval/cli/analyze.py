@@ -12,6 +12,7 @@ from dise_app.cli.grouped import GroupedCommand
 from dise_app.cli.options import option
 from dise_core.params.requests import SamplingParams
 from dise_eval.cli import doors, evaluate
+from dise_eval.experiments.usual import FIXED
 
 if TYPE_CHECKING:
     from dise_eval.datasets.questions import ProblemSet
@@ -44,7 +45,7 @@ PROBED = options.Own(
 
 def probe(name: str, about: str) -> options.Verb:
     """Return the verb of a probe of the model's own answers, or of those in --texts."""
-    sampling = options.FieldOptions(SamplingParams, doors.PROBED, seed=0)
+    sampling = options.FieldOptions(SamplingParams, doors.PROBED, **FIXED)
 
     def command(*, parts: options.Parts) -> None:
         from dise_core import InputError
@@ -52,7 +53,7 @@ def probe(name: str, about: str) -> options.Verb:
 
         if name == "coherence" and parts.probed["trials"]:
             raise InputError("--trials is about ranks and distances: leave it out.", "trials")
-        params = SamplingParams(**parts.sampling, logprobs=None)
+        params = SamplingParams(**parts.sampling)
         llm, problems = evaluate.load(parts, params.seed or 0)
         texts, trials = _responses(parts.probed["texts"], problems), parts.probed["trials"]
         experiment = probes.PROBES[name](llm, problems, params, texts, trials)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from dise_core.params.requests import SamplingParams, Scoring, ScoringParams
 from dise_core.plugins.discovery import installed_plugins
 from dise_core.records import Fields
 from dise_eval.cli import doors
+from dise_eval.experiments import usual
 
 if TYPE_CHECKING:
     from dise_core import LLM
@@ -143,7 +145,8 @@ def contenders_of(parts: options.Parts, llm: LLM, default: Sequence[str]) -> Con
     """Return the scorers that --score names."""
     from dise_eval.experiments.scoring import Contenders
 
-    return Contenders.of(parts.scored["score"] or default, llm.catalog)
+    contenders = Contenders.of(parts.scored["score"] or default, llm.catalog)
+    return replace(contenders, usual=tuple(default))
 
 
 def labels_begun(output: Path) -> list[str]:
@@ -158,13 +161,13 @@ def labels_begun(output: Path) -> list[str]:
 
 def drawing(reporter: str, about: str, scores: tuple[str, ...] = SCORES) -> options.Verb:
     """Return a verb that draws and scores answers. reporter: "module:function"."""
-    sampling = options.FieldOptions(SamplingParams, doors.SAMPLED, temperature=0.7, n=5, seed=0)
+    sampling = options.FieldOptions(SamplingParams, doors.SAMPLED, **usual.DRAWN)
 
     def command(*, parts: options.Parts) -> None:
         from dise_core import InputError
         from dise_eval.experiments.experiments import Sampled
 
-        params = SamplingParams(**parts.sampling, logprobs=None)
+        params = SamplingParams(**parts.sampling)
         if params.n < 2:
             raise InputError(
                 f"n={params.n}: it takes at least 2 answers to compare their scores", "n"

@@ -27,6 +27,7 @@ from dise_eval.experiments.records import (
     ScoreRecord,
 )
 from dise_eval.experiments.scoring import Contenders
+from dise_eval.experiments.usual import DRAWN, params_with
 from dise_eval.graders import Mode
 
 SPECIAL = re.compile(r"<\|[a-z_]+\|>")
@@ -57,6 +58,19 @@ class Experiment(ABC, Generic[RecordT]):
     @abstractmethod
     def settings(self) -> dict[str, object]:
         """What the records depend on besides the model and the data, as JSON."""
+
+    @property
+    def usual(self) -> dict[str, object]:
+        """What a journal's key holds where nobody chose an option: that of an older version
+        may lack it.
+        """
+        grader = None if self.grader is None else self.questions.grader("robust")
+        return {"chat": None, "grader": grader, "settings": self.usual_settings}
+
+    @property
+    @abstractmethod
+    def usual_settings(self) -> dict[str, object]:
+        """The settings where nobody chose an option."""
 
     @abstractmethod
     def plan(self, item: Any) -> Plan[RecordT]:
@@ -135,6 +149,10 @@ class Sampled(Experiment[SampledRecord]):
             "scorers": list(self.contenders.labels),
         }
 
+    @property
+    def usual_settings(self) -> dict[str, object]:
+        return {"params": params_with(DRAWN), "scorers": list(self.contenders.usual)}
+
     def check(self) -> None:
         """Raise InputError without a seed, too: a resumed run would draw differently."""
         if self.params.seed is None:
@@ -185,8 +203,15 @@ class Scored(Experiment[RecordT]):
 
     @property
     def settings(self) -> dict[str, object]:
-        block_length = fitted(self.scoring, self.llm.predictor.info).block_length
-        return {"scorers": list(self.contenders.labels), "block_length": block_length}
+        return self._settings(self.contenders.labels, self.scoring)
+
+    @property
+    def usual_settings(self) -> dict[str, object]:
+        return self._settings(self.contenders.usual, ScoringParams())
+
+    def _settings(self, labels: Sequence[str], scoring: ScoringParams) -> dict[str, object]:
+        block_length = fitted(scoring, self.llm.predictor.info).block_length
+        return {"scorers": list(labels), "block_length": block_length}
 
     def check(self) -> None:
         self.contenders.check(self.llm.planner)
@@ -217,6 +242,10 @@ class Likelihood(Scored[RankedRecord]):
     @property
     def settings(self) -> dict[str, object]:
         return super().settings | ({"finished": True} if self.finished else {})
+
+    @property
+    def usual_settings(self) -> dict[str, object]:
+        return super().usual_settings | {"finished": False}
 
     def candidates(self, item: Problem) -> list[str]:
         """Return the candidates as they follow the prompt.
@@ -256,6 +285,10 @@ class GivenAnswers(Scored[GivenRecord]):
     @property
     def settings(self) -> dict[str, object]:
         return super().settings | {"by": self.by, "finished": True}
+
+    @property
+    def usual_settings(self) -> dict[str, object]:
+        return super().usual_settings | {"by": None, "finished": True}
 
     def check(self) -> None:
         _ = self.grader

@@ -15,8 +15,11 @@ from dise_core.errors import DiseError, InputError
 class Journal:
     """JSON lines: the run's key, then a record with its id for each finished item."""
 
-    def __init__(self, path: Path, key: Mapping[str, object]) -> None:
+    def __init__(
+        self, path: Path, key: Mapping[str, object], usual: Mapping[str, object] | None = None
+    ) -> None:
         """Open the journal, or create it, and keep other runs out until it is closed.
+        usual: see refuse_other.
         Raises InputError, naming the difference, if it belongs to another run, and for a
         file that dise did not write; the file is then as it was.
         """
@@ -28,7 +31,7 @@ class Journal:
             raise InputError(f"cannot write --output {path}: {error.strerror}", "output") from error
         self._file = LineFile(path, is_synced=True)
         try:
-            is_new = not self._read(key)
+            is_new = not self._read(key, usual)
             self._file.begin()
             if is_new:
                 self._file.add(key)
@@ -49,11 +52,11 @@ class Journal:
     def close(self) -> None:
         self._file.close()
 
-    def _read(self, key: Mapping[str, object]) -> bool:
+    def _read(self, key: Mapping[str, object], usual: Mapping[str, object] | None) -> bool:
         has_key = False
         for number, record in self._file.records():
             if number == 1:
-                refuse_other(self.path, record, json.loads(encoded(key)))
+                refuse_other(self.path, record, json.loads(encoded(key)), usual)
                 has_key = True
             elif isinstance(name := record.get("id"), str):
                 self.records[name] = record

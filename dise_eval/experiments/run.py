@@ -36,7 +36,7 @@ def run(
     that ended before, and the next run tries the others again.
     """
     experiment.check()
-    journal = Journal(output / "journal.jsonl", key_of(experiment))
+    journal = Journal(output / "journal.jsonl", key_of(experiment), experiment.usual)
     try:
         items = experiment.items
         todo = [item for item in items if item.id not in journal.records]

@@ -47,9 +47,10 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Contenders:
-    """All scorers of an experiment."""
+    """All scorers of an experiment. usual: those that it has where nobody names any."""
 
     members: tuple[Contender, ...]
+    usual: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, specifications: Sequence[str], catalog: Catalog) -> Contenders:

@@ -14,6 +14,7 @@ from dise_core.scoring.calibration import fingerprint
 from dise_eval.datasets.dataset import Problem
 from dise_eval.experiments.experiments import Experiment, what_fits
 from dise_eval.experiments.records import WayRecord
+from dise_eval.experiments.usual import FIXED, params_with
 from dise_eval.experiments.waysfile import Way
 from dise_eval.graders import Mode
 
@@ -47,6 +48,10 @@ class Compared(Experiment[WayRecord]):
     @property
     def settings(self) -> dict[str, object]:
         return {way.name: self._facts(way) for way in self.ways}
+
+    @property
+    def usual_settings(self) -> dict[str, object]:
+        return {way.name: params_with(FIXED) for way in self.ways}
 
     def _facts(self, way: Way) -> dict[str, object]:
         facts = way.params.model_dump(mode="json")

@@ -14,9 +14,7 @@ from dise_core.errors import did_you_mean
 from dise_core.params.base import Name, Params, input_error
 from dise_core.params.marks import remaining
 from dise_core.records import Fields, Record
-
-FIXED: Record = {"logprobs": None, "seed": 0}
-"""The default of ways: answers repeat, and no token is reported on."""
+from dise_eval.experiments.usual import FIXED
 
 
 class WayParams(SamplingParams):

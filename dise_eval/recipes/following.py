@@ -38,6 +38,11 @@ class Followed(Compared):
         """Its way, and the deviations, some of which are the engine's."""
         return {**super().settings, "deviations": list(self.deviations)}
 
+    @property
+    def usual_settings(self) -> dict[str, object]:
+        params = self.recipe.params({}).model_dump(mode="json")
+        return {self.ways[0].name: params, "deviations": []}
+
     def outcomes(self, items: Iterable[Trial]) -> Iterator[Outcome[WayRecord]]:
         trials, params = list(items), self.ways[0].params
         rate = self.llm.catalog.required(UNMASKING, params).rate_of(params)

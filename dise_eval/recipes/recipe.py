@@ -20,7 +20,7 @@ from dise_core.params.requests import SamplingParams
 from dise_core.records import Fields, Record
 from dise_eval.datasets.dataset import DataRow, Dataset
 from dise_eval.datasets.own import dataset_of, is_file
-from dise_eval.experiments.waysfile import FIXED
+from dise_eval.experiments.usual import FIXED
 from dise_eval.graders import GRADERS, Grader
 from dise_eval.graders.extract import MAX_TEXT
 from dise_eval.graders.verdict import Verdict

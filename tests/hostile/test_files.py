@@ -9,7 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,6 +20,7 @@ from dise_app.cli import answer, fill  # noqa: F401 (imported before `answer` is
 from dise_app.files.linefile import LineFile
 from dise_app.files.lines import encoded
 from dise_app.files.texts import write_json
+from dise_cluster.folder import digest_of
 from dise_core import LLM, SamplingParams
 from dise_core.errors import DiseError, InputError
 from dise_core.records import Record
@@ -313,6 +314,86 @@ def test_a_record_that_json_cannot_hold_is_named_and_not_written(
         journal.add({"id": "a-1", "value": value})
     journal.close()
     assert journal.path.read_bytes() == before
+
+
+# What a run of another version left.
+
+
+SHARDS = ("generate", *FAST, "--seed", 5, "--shards", 2)
+
+
+def without(settings: Any, name: str) -> Any:
+    """Return settings as an older version wrote them, which lacked that option."""
+    return {key: value for key, value in settings.items() if key != name}
+
+
+def with_settings(path: Path, change: Callable[[Any], Any]) -> None:
+    """Change the settings beside an output, or in a folder of shards with their manifests."""
+    content = json.loads(path.read_bytes())
+    if "made_with" in content:
+        write_json(path, {"made_with": change(content["made_with"])})
+        return
+    run = change(content)
+    write_json(path, run)
+    for manifest in path.parent.glob("*.manifest.json"):
+        write_json(manifest, {**json.loads(manifest.read_bytes()), "run": digest_of(run)})
+
+
+@pytest.mark.parametrize(
+    ("verb", "line", "num_options"),
+    [
+        (("generate", *FAST, "--seed", 5), {"prompt": "abc"}, 43),
+        (("score",), {"prompt": "a", "response": "bc"}, 15),
+        (("decide", "--layout", "cloze"), {"input": "a", "questions": [
+            {"type": "choice", "instructions": "c", "choices": ["a", "b"]}]}, 12),
+        (SHARDS, {"prompt": "abc"}, 43),
+    ],
+    ids=["generate", "score", "decide", "shards"],
+)  # fmt: skip
+def test_a_run_of_an_older_version_goes_on_whichever_option_its_settings_lack(
+    dise: Dise, tmp_path: Path, verb: tuple[object, ...], line: Record, num_options: int
+) -> None:
+    """An option at its default may be missing; one that is missing was at its default."""
+    output, lines = tmp_path / "out", write(tmp_path / "in", *[line] * 4)
+    args = (verb[0], "--input", lines, "--output", output, *verb[1:])
+    assert dise(*args).code == 0
+    is_folder = output.is_dir()
+    settings = output / "dise-run.json" if is_folder else tmp_path / "out.settings.json"
+    [part] = output.glob("generate-00002-of-00002.jsonl") if is_folder else [output]
+    before, whole = settings.read_bytes(), part.read_bytes()
+    made = json.loads(before) if is_folder else json.loads(before)["made_with"]
+    facts = {"command", "model", "fingerprint", "num_shards", "ending", "input"}
+    given = {"max_tokens", "block_length", "seed", "layout"}
+    given = {name for name in given & made.keys() if f"--{name.replace('_', '-')}" in verb}
+    options = made.keys() - facts - given
+    assert len(options) >= num_options
+    for name in options:
+        with_settings(settings, lambda run, name=name: without(run, name))
+        if is_folder:
+            part.unlink()
+        else:
+            write(part, whole[: whole.rindex(b"\n", 0, -1) + 1])
+        run = dise(*args, "--resume")
+        assert run.code == 0, (name, run.err)
+        assert timeless(part.read_bytes()) == timeless(whole)
+        settings.write_bytes(before)
+    for name in given:
+        with_settings(settings, lambda run, name=name: without(run, name))
+        run = dise(*args, "--resume")
+        assert (run.code, f"holds a run with {name}=" in run.err) == (2, True)
+        settings.write_bytes(before)
+    with_settings(settings, lambda run: {**run, "lookahead": 3})
+    run = dise(*args, "--resume")
+    assert (run.code, len(run.err.splitlines())) == (2, 1)
+    assert "with lookahead=3, and this run has no such setting: another version of dise" in run.err
+    settings.write_bytes(before)
+    with_settings(settings, lambda run: without(run, "model"))
+    assert "that does not say its model, and this run has model='" in dise(*args, "--resume").err
+
+
+def timeless(content: bytes) -> list[Record]:
+    records = [json.loads(line) for line in content.splitlines()]
+    return [r | {"usage": r["usage"] | {"seconds": 0}} for r in records]
 
 
 # What the lines hold.

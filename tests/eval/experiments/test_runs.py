@@ -12,6 +12,7 @@ import shlex
 import signal
 import statistics
 from collections.abc import Sequence
+from functools import reduce
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,14 +21,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dise_app.files.lines import encoded
 from dise_core import LLM, InputError, Read, Reading, SamplingParams, ScoringParams
 from dise_core.errors import ModelError
 from dise_core.plugins.discovery import installed_catalog
 from dise_eval.datasets import dataset, questions
 from dise_eval.datasets.own import dataset_of
+from dise_eval.experiments import run as running
 from dise_eval.experiments.experiments import Sampled
 from dise_eval.experiments.journal import Journal
-from dise_eval.experiments.run import run
+from dise_eval.experiments.run import key_of, run
 from dise_eval.experiments.scoring import Contenders, names_in
 from dise_eval.graders import GRADERS, CountdownGrader, Mode
 from dise_eval.reports.page import write
@@ -216,7 +219,10 @@ def test_every_data_set_shows_a_row_that_it_reads(name: str) -> None:
         (f"{DRAWN} --score dize", "unknown scorer 'dize'"),
         (f"{DRAWN} --score dise:full:k", "unknown selector 'full:k'. Did you mean 'full'?"),
         (f"{DRAWN} --score dise --score dise", "a scorer is named twice"),
-        (f"{DRAWN} --seed 1", "holds a run with model=None, and this run has model='countdown'"),
+        (
+            f"{DRAWN} --seed 1",
+            "holds a run that does not say its model, and this run has model='countdown'",
+        ),
         ("likelihood --dataset countdown-short", "has no candidates"),
     ],
 )
@@ -424,6 +430,74 @@ def test_killed_at_random_passes_a_run_ends_with_the_same_bytes_and_computes_not
         assert (killed / name).read_bytes() == (straight / name).read_bytes()
     lines = records_of(journal)
     assert len(lines) == len({line.get("id") for line in lines}) == 31
+
+
+WAYS = {"dataset": "countdown-short", "ways": {"plain": {}, "more": {"beside": "plain"}}}
+RECIPE = {"model": "countdown", "dataset": "countdown-short", "published": {
+    "percent": 50, "questions": 1, "source": "a table"}, "sampling": {"max_tokens": 8}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "num_options"),
+    [
+        ("eval best-of-n --dataset countdown-short", 40),
+        ("eval given --dataset ./mine.jsonl --grader text", 6),
+        ("eval likelihood --dataset countdown-choice", 4),
+        ("eval compare ways.json", 75),
+        ("eval --recipe recipe.json", 40),
+        ("analyze ranks --dataset countdown-short", 40),
+    ],
+)
+def test_a_run_of_an_older_version_goes_on_whichever_option_its_journal_lacks(
+    dise: Dise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, num_options: int
+) -> None:
+    """Each option that is at its default here, of the key, its settings and objects in them."""
+    begun: list[Any] = []
+    monkeypatch.setattr(running, "run", lambda *to: begun.append(to[0]) or run(*to))
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "mine.jsonl", {"prompt": "1+2", "answer": "3", "response": "3"})
+    written(tmp_path / "ways.json", WAYS)
+    written(tmp_path / "recipe.json", RECIPE)
+    args = (*shlex.split(line), "--limit", 1, "--output", "out")
+    ended = dise(*args)
+    assert ended.code == 0, ended.err
+    path, [experiment] = tmp_path / "out" / "journal.jsonl", begun
+    whole, results = path.read_bytes(), (tmp_path / "out" / "results.json").read_bytes()
+    first, _, rest = whole.partition(b"\n")
+    key = json.loads(first)
+    facts = {"experiment", "model", "tokenizer", "dataset", "prompts", "source", "settings"}
+    options = [(name,) for name in key.keys() - facts]
+    options += [("settings", name) for name in key["settings"]]
+    options += [
+        ("settings", name, inner)
+        for name, value in key["settings"].items()
+        if isinstance(value, dict)
+        for inner in value
+    ]
+    options = [place for place in options if place[-1] not in ("params", "plain", "more", "recipe")]
+    assert len(options) >= num_options
+
+    def lacking(place: Sequence[str]) -> bytes:
+        less = json.loads(first)
+        of = reduce(dict.__getitem__, place[:-1], less)
+        del of[place[-1]]
+        return encoded(less) + rest
+
+    for place in options:
+        path.write_bytes(lacking(place))
+        journal = Journal(path, key_of(experiment), experiment.usual)
+        journal.close()
+        assert len(journal.records) == rest.count(b"\n")
+        assert path.read_bytes() == lacking(place), "nothing of it is changed"
+    last = lacking(options[-1])
+    path.write_bytes(last[: last.rindex(b"\n", 0, -1) + 1])
+    assert dise(*args).code == 0
+    assert (path.read_bytes(), (tmp_path / "out" / "results.json").read_bytes()) == (last, results)
+    for name in ("model", "settings"):
+        path.write_bytes(lacking([name]))
+        assert f"a run that does not say its {name}, and this run has" in dise(*args).err
+    path.write_bytes(encoded({**key, "lookahead": None}) + rest)
+    assert "with lookahead=None, and this run has no such setting" in dise(*args).err
 
 
 def test_the_catalog_names_every_default_contender() -> None:
