@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 from dise_app.files.reasons import reasons
 from dise_app.files.texts import json_file, refuse_other, write_json
 from dise_core import InputError
+from dise_core.files import opened_file
 from dise_core.records import JsonFields, Record
 
 RUN_FILE = "dise-run.json"
@@ -46,7 +47,8 @@ class Manifest(BaseModel):
     def of(cls, shard: Path) -> Self | None:
         """Return the manifest of a shard if it is whole, else None."""
         try:
-            manifest = cls.model_validate_json(manifest_path(shard).read_bytes())
+            with opened_file(manifest_path(shard)) as file:
+                manifest = cls.model_validate_json(file.read())
             return manifest if manifest.sha256 == sha256_of(shard) else None
         except (OSError, ValidationError):
             return None
@@ -64,7 +66,7 @@ def manifest_path(shard: Path) -> Path:
 
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
+    with opened_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -12,6 +12,7 @@ from tempfile import TemporaryFile
 
 from dise_core import DiseError, InputError
 from dise_core.errors import shown
+from dise_core.files import opened_file
 from dise_core.params.base import Settings
 from dise_core.records import ABSENT, JsonFields, Record, filled, first_difference
 
@@ -151,7 +152,8 @@ def settings_path(output: Path) -> Path:
 def made_with(output: Path) -> dict[str, object] | None:
     """Return the settings of an output; None if dise noted none."""
     try:
-        content = json.loads(settings_path(output).read_bytes())
+        with opened_file(settings_path(output)) as file:
+            content = json.loads(file.read())
     except (OSError, ValueError):
         return None
     settings = content.get(MADE_WITH) if isinstance(content, dict) else None
@@ -179,7 +181,8 @@ def json_file(path: Path) -> object:
         return record
 
     try:
-        return json.loads(path.read_bytes(), object_pairs_hook=distinct)
+        with opened_file(path) as file:
+            return json.loads(file.read(), object_pairs_hook=distinct)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable
 from typing import Any, Self, TypeVar
 
-from dise_core.errors import DiseError
+from dise_core.errors import DiseError, InputError
 
 T = TypeVar("T")
 
@@ -40,3 +40,17 @@ class ModelName(str):
             raise outcome
         result: T = outcome
         return result
+
+
+def refuse_server(model: object, file: str, role: str = "model", option: str = "") -> None:
+    """Raise InputError if a file, which may be a stranger's, names a server as its model, or
+    in another role: texts go there, and a key, so that only who runs dise may name one.
+    option: that names it on the command line.
+    """
+    if isinstance(model, str) and "://" in model:
+        raise InputError(
+            f"{file} names a server as its {role}, {model!r:.80}, and a file may name a hub id, a "
+            "folder or an embedded model alone, as your texts and your key go to a server. If you "
+            f"trust it, name it yourself, with {option or f'--{role} URL'}.",
+            role,
+        )

@@ -24,6 +24,7 @@ from pydantic import (
 
 from dise_core.arrays import Floats
 from dise_core.errors import InputError
+from dise_core.files import opened_file
 from dise_core.models.predictor import MaskPredictor
 from dise_core.params.base import MAX_NAME, input_error
 from dise_core.params.requests import Scoring
@@ -162,9 +163,9 @@ class CalibrationFile(CalibrationPart):
         """Return the calibration in a file. Raises InputError if it holds none."""
         name = fspath(path)
         try:
-            if not Path(name).is_file():
+            if not Path(name).exists():
                 raise InputError(f"there is no calibration file {name!r}", "calibration")
-            with Path(name).open("rb") as file:
+            with opened_file(Path(name)) as file:
                 text = file.read(MAX_BYTES + 1)
             if len(text) > MAX_BYTES:
                 raise ValueError(f"it is longer than {MAX_BYTES} bytes")

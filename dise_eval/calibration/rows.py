@@ -14,6 +14,7 @@ from dise_app.files.jsonl import read_lines
 from dise_app.files.linefile import MAX_OWN_LINE
 from dise_app.files.texts import made_with
 from dise_core.errors import InputError, shown
+from dise_core.files import refuse_special
 from dise_core.front.calibrated import fitted_settings
 from dise_core.params.requests import SamplingParams
 from dise_core.plugins.catalog import Catalog
@@ -53,7 +54,7 @@ def read(path: Path, options: Fields, catalog: Catalog) -> tuple[Labels, Origins
     what is no score or no label, and for what neither says.
     """
     Contenders.of(options["score"] or (), catalog)
-    path = path / JOURNAL if path.is_dir() else path
+    path = _journal(path) if path.is_dir() else path
     lines = list(records(path))
     if not lines:
         raise InputError(f"{path} holds no line", "scored")
@@ -97,6 +98,15 @@ def records(path: Path) -> Iterator[JsonLine]:
         if line.problem is not None:
             raise InputError(f"line {line.number} {line.problem}", "scored")
         yield line.number, line.record
+
+
+def _journal(folder: Path) -> Path:
+    """Return the journal in a folder, which may be somebody else's."""
+    try:
+        refuse_special(path := folder / JOURNAL)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}", "scored") from error
+    return path
 
 
 def _contenders(settings: object, options: Fields, catalog: Catalog) -> Sequence[str]:

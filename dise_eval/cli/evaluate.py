@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from dise_app.cli import options
 from dise_app.cli.grouped import GroupedCommand
 from dise_app.cli.options import option
+from dise_core.files import opened_file
 from dise_core.params.requests import SamplingParams, Scoring, ScoringParams
 from dise_core.plugins.discovery import installed_plugins
 from dise_core.records import Fields
@@ -153,7 +154,7 @@ def labels_begun(output: Path) -> list[str]:
     """Return the scorers of the experiment in the folder, none without one."""
     with (
         contextlib.suppress(OSError, ValueError, LookupError, TypeError),
-        open(output / "journal.jsonl", encoding="utf-8") as journal,
+        opened_file(output / "journal.jsonl") as journal,
     ):
         return list(json.loads(journal.readline())["settings"]["scorers"])
     return []

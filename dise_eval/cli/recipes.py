@@ -45,8 +45,8 @@ def recipe(*, parts: options.Parts) -> None:
     from dise_eval.recipes.following import Followed
 
     began = time.monotonic()
-    name, followed = recipe_of(parts.named["recipe"])
     given = {key: value for key, value in parts.instead.items() if value is not None}
+    name, followed = recipe_of(parts.named["recipe"], given)
     params, chosen = followed.params(parts.sampling), {**dict(followed), **given}
     dataset = followed.dataset_for(chosen["grader"])
     asked = options.Parts(

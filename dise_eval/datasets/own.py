@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dise_core.errors import UnknownNameError
+from dise_core.errors import InputError, UnknownNameError
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.plugins.kinds import DATASET
 from dise_eval.datasets.dataset import DataRow, Dataset
@@ -21,6 +21,24 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 def is_file(name: str) -> bool:
     """Return whether --dataset names a file, not a data set."""
     return name.endswith((".json", ".jsonl")) or "/" in name
+
+
+def beside(file: Path, name: str) -> Path:
+    """Return the path of a data set that a file names, which may be a stranger's. Raises
+    InputError for one outside the file's folder, by a link too.
+    """
+    folder, path = file.parent.resolve(), file.parent / name
+    try:
+        is_inside = path.resolve().is_relative_to(folder)
+    except (OSError, RuntimeError, ValueError):  # links in a circle, a zero byte
+        is_inside = False
+    if Path(name).is_absolute() or not is_inside:
+        raise InputError(
+            f"{file} names the data {name!r:.80}, which do not lie in the folder of that file: put "
+            "them there, or name them yourself, with --data FILE.",
+            "data",
+        )
+    return path
 
 
 def own_dataset(path: Path, grader: str | None = None) -> Dataset:

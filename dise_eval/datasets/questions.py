@@ -11,6 +11,7 @@ from typing import cast
 
 from dise_app.files.lines import parse
 from dise_core.errors import InputError, ModelError
+from dise_core.files import opened_file
 from dise_eval.datasets.dataset import DataRow, Dataset, Hub, Problem, UnsuitableRowError
 from dise_eval.datasets.own import dataset_of
 from dise_eval.graders import Mode
@@ -170,7 +171,8 @@ def _file_rows(path: Path, dataset: Dataset, option: str) -> DataRows:
     error names the option.
     """
     try:
-        content = path.read_bytes()
+        with opened_file(path) as file:
+            content = file.read()
         rows = _parsed(content.decode("utf-8-sig"), path)
     except OSError as error:
         raise InputError(

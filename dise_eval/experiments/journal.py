@@ -10,6 +10,7 @@ from dise_app.files.linefile import LineFile
 from dise_app.files.lines import encoded
 from dise_app.files.texts import refuse_other
 from dise_core.errors import DiseError, InputError
+from dise_core.files import refuse_special
 
 
 class Journal:
@@ -27,6 +28,8 @@ class Journal:
         self.records: dict[str, Mapping[str, object]] = {}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists():
+                refuse_special(path)
         except OSError as error:
             raise InputError(f"cannot write --output {path}: {error.strerror}", "output") from error
         self._file = LineFile(path, is_synced=True)

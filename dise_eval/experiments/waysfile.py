@@ -11,9 +11,11 @@ from pydantic import Field, ValidationError
 from dise_app.files.texts import json_file
 from dise_core import InputError, SamplingParams
 from dise_core.errors import did_you_mean
+from dise_core.models.named import refuse_server
 from dise_core.params.base import Name, Params, input_error
 from dise_core.params.marks import remaining
 from dise_core.records import Fields, Record
+from dise_eval.datasets.own import beside, is_file
 from dise_eval.experiments.usual import FIXED
 
 
@@ -42,13 +44,13 @@ class WaysFile(Params):
     """A data set, and ways to answer its questions."""
 
     dataset: Name | None = None
-    """A data set's name, or a file of your own."""
+    """A data set's name, or a file of your own in this file's folder."""
     data: Path | None = None
-    """A local file of the data set."""
+    """A file of the data set in this file's folder."""
     limit: Annotated[int, Field(ge=1)] | None = None
     """Take the first so many questions."""
     model: Name = "countdown"
-    """The model that writes."""
+    """The model that writes, which is no server."""
     judge: Name | None = None
     """An auto-regressive model for the scorers that ask one."""
     grader: Name = "robust"
@@ -63,7 +65,8 @@ class WaysFile(Params):
     @classmethod
     def load(cls, path: Path, instead: Fields) -> Self:
         """Return what the file holds. instead: of its fields. Raises InputError for
-        another file, and for one without a data set or without ways.
+        another file, and for one without a data set or without ways, or that names a server,
+        or data outside its folder.
         """
         content = json_file(path)
         if not isinstance(content, dict):
@@ -88,7 +91,18 @@ class WaysFile(Params):
                 "under each name.",
                 "ways",
             )
-        return file
+        for role in {"model", "judge"} - instead.keys():
+            refuse_server(getattr(file, role), str(path), role)
+        return file.model_copy(update=file._beside(path, instead))
+
+    def _beside(self, path: Path, instead: Fields) -> Record:
+        """Return where the data that the file itself names stand."""
+        if "data" in instead:
+            return {}
+        data = {} if self.data is None else {"data": beside(path, str(self.data))}
+        if "dataset" in instead or self.dataset is None or not is_file(self.dataset):
+            return data
+        return {"dataset": str(beside(path, self.dataset)), **data}
 
     def way(self, name: str) -> Way:
         """Return a way. Raises InputError, which names it, for wrong options."""
@@ -100,6 +114,7 @@ class WaysFile(Params):
             raise InputError(
                 f"The way {name!r} cannot be used: {error}", error.parameter
             ) from error
+        refuse_server(params.model, f"The way {name!r}")
         fields = params.model_dump(include={*SamplingParams.model_fields}, exclude_unset=True)
         beside = params.beside or self.baseline or next(iter(self.ways))
         return Way(name, SamplingParams(**fields), params.model, None if beside == name else beside)

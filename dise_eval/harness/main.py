@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from dise_app.extras import missing
+from dise_core.models.named import refuse_server
 from dise_core.records import Fields
 from dise_core.threads import choose_threads
 
@@ -68,7 +69,7 @@ def _fail(error: Exception) -> NoReturn:
 
 def with_batch_size(arguments: Sequence[str]) -> list[str]:
     """Return lm_eval's arguments, with `--batch_size auto` added if model "dise" is to
-    run and no batch size is named.
+    run and no batch size is named. Raises InputError where a YAML file names a server.
 
     lm_eval's own default is 1, which would mean one sequence per forward pass. A batch
     size in the arguments, or in the YAML file that they name with --config, is left as it
@@ -80,14 +81,26 @@ def with_batch_size(arguments: Sequence[str]) -> list[str]:
     parser.add_argument("--model", "-m", "-M")
     parser.add_argument("--batch_size", "-b")
     parser.add_argument("--config", "-C")
+    parser.add_argument("--model_args", "-a", nargs="+")
     try:
         options = vars(parser.parse_known_args(arguments)[0])
     except argparse.ArgumentError:
         return list(arguments)
-    settings = {**_yaml(options.get("config")), **options}
+    written = _yaml(options.get("config"))
+    settings = {**written, **options}
+    if settings.get("model") == "dise" and "model_args" not in options:
+        _refuse_servers(written.get("model_args"), str(options.get("config")))
     if settings.get("model") == "dise" and "batch_size" not in settings:
         return [*arguments, "--batch_size", "auto"]
     return list(arguments)
+
+
+def _refuse_servers(model_args: object, file: str) -> None:
+    pairs = model_args.split(",") if isinstance(model_args, str) else ()
+    named: Fields = dict(pair.strip().partition("=")[::2] for pair in pairs)
+    named = model_args if isinstance(model_args, dict) else named
+    for role in ("model", "judge"):
+        refuse_server(named.get(role), file, role, f"--model_args {role}=URL")
 
 
 def _yaml(path: str | None) -> Fields:

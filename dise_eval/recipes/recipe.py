@@ -14,12 +14,13 @@ from pydantic import Field, ValidationError
 
 from dise_app.files.texts import json_file
 from dise_core.errors import InputError, UnknownNameError
+from dise_core.models.named import refuse_server
 from dise_core.params.base import Name, Params, input_error
 from dise_core.params.marks import remaining
 from dise_core.params.requests import SamplingParams
 from dise_core.records import Fields, Record
 from dise_eval.datasets.dataset import DataRow, Dataset
-from dise_eval.datasets.own import dataset_of, is_file
+from dise_eval.datasets.own import beside, dataset_of, is_file
 from dise_eval.experiments.usual import FIXED
 from dise_eval.graders import GRADERS, Grader
 from dise_eval.graders.extract import MAX_TEXT
@@ -45,11 +46,13 @@ class Recipe(Params):
     """What is asked of which model, how it answers, how that is graded, what came out."""
 
     model: Name
+    """A hub id, a folder or an embedded model, and no server."""
     billions: Annotated[float, Field(gt=0)] | None = None
     """The model's weights, by which it is refused before a download where none fits."""
     is_mixture: bool = False
     """Whether the model has experts."""
     dataset: Name
+    """A data set's name, or a file in the recipe's own folder, ./NAME.jsonl."""
     rows: str | None = None
     """The questions' source as reports name it, where it is to be this one."""
     prompt: Wording | None = None
@@ -102,19 +105,26 @@ class PartGrader(Grader):
         return self._grader.grade(response if part is None else f"\\boxed{{{part}}}")
 
 
-def recipe_of(name: str) -> tuple[str, Recipe]:
-    """Return the recipe of that name, or that of a file, with its name. Raises InputError
-    for an unknown name, and for a file that holds none or several.
+def recipe_of(name: str, instead: Fields | None = None) -> tuple[str, Recipe]:
+    """Return the recipe of that name, or that of a file, with its name. instead: what is
+    given in place of its own fields. Raises InputError for an unknown name, for a file that
+    holds none or several, and for one that names a server, or data outside its folder.
     """
     if not is_file(name):
         if name not in shipped():
             raise UnknownNameError("recipe", name, shipped())
         return name, shipped()[name]
-    [*recipes] = recipes_in(Path(name)).items()
+    path, given = Path(name), instead or {}
+    [*recipes] = recipes_in(path).items()
     if len(recipes) != 1:
         count = len(recipes)
         raise InputError(f"{name} holds {count} recipes: keep one in it.", "recipe")
-    return recipes[0]
+    [(own, recipe)] = recipes
+    if "model" not in given:
+        refuse_server(recipe.model, name)
+    if "data" not in given and is_file(recipe.dataset):
+        recipe = recipe.model_copy(update={"dataset": str(beside(path, recipe.dataset))})
+    return own, recipe
 
 
 @cache

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from http.server import ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -40,8 +41,10 @@ from dise_core.plans.readouts import Distribution, Readout
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.testing import ToyPredictor
 from dise_core.token_sets import TokenSets
-from tests import servers
+from tests import calibrations, servers
 from tests.adapters.agreement import assert_alike
+from tests.commands import Dise
+from tests.jsonlines import written
 from tests.servers import address, serving
 
 FOLDER = CountdownPredictor.folder()
@@ -60,6 +63,8 @@ class Server(ThreadingHTTPServer):
         self.predictor = LLM("countdown").predictor
         self.failures: list[int] = []
         self.asked: list[tuple[str, Any]] = []
+        self.keys: list[str | None] = []
+        self.elsewhere: str | None = None
         self.root = str(FOLDER)
         self.address = address(self)
 
@@ -68,14 +73,18 @@ class Handler(servers.Handler):
     server: Server
 
     def do_GET(self) -> None:
+        self.server.keys.append(self.headers["Authorization"])
         self._send(
             200, {"data": [{"id": "countdown", "root": self.server.root, "max_model_len": 200}]}
         )
 
     def do_POST(self) -> None:
         body = self.body()
+        self.server.keys.append(self.headers["Authorization"])
         self.server.asked.append((self.path, body))
-        if self.server.failures:
+        if self.server.elsewhere is not None:
+            self.send(307, b"", {"Location": self.server.elsewhere + self.path})
+        elif self.server.failures:
             status = self.server.failures.pop(0)
             self._send(status, {"error": {"message": f"failure {status}"}})
         else:
@@ -126,6 +135,120 @@ def test_no_proxy_of_the_environment_reads_along(
             monkeypatch.setenv(name, proxy.address)
         LLM(server.address).score("8,3,5 -> 10", "5+8-3=10")
         assert (len(server.asked), len(proxy.asked)) == (1, 0)
+
+
+@pytest.fixture
+def stranger(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A server that would answer, while a key is set, and that nobody means to ask."""
+    monkeypatch.setenv(http.KEY_VARIABLE, "sesame")
+    with serving(Server()) as stranger:
+        yield stranger
+        assert (stranger.keys, stranger.asked) == ([], [])
+
+
+def test_key_and_texts_go_to_the_server_that_is_named_and_by_no_redirect_further(
+    server: Server, stranger: Server
+) -> None:
+    llm = LLM(server.address)
+    llm.score("8,3,5 -> 10", "5+8-3=10")
+    assert server.keys == ["Bearer sesame"] * 2
+    assert len(server.asked) == 1
+    server.elsewhere = stranger.address
+    with pytest.raises(ModelError, match=r"answered 307: .*; redirects are not followed: name"):
+        llm.score("8,3,5 -> 10", "5+8-3=10")
+    assert server.keys == ["Bearer sesame"] * 3
+
+
+def test_a_run_on_a_server_goes_on_where_it_is_named_again(
+    dise: Dise, server: Server, stranger: Server, tmp_path: Path
+) -> None:
+    """The settings beside its answers name it, and are only compared."""
+    lines, output = tmp_path / "in", tmp_path / "out"
+    written(lines, *[{"prompt": "8,3,5 -> 10", "response": text} for text in ("5+5=10", "8+3=11")])
+    line = ("score", "--input", lines, "--output", output, "--model")
+    ended = dise(*line, server.address)
+    assert ended.code == 0, ended.err
+    first, second = output.read_bytes().splitlines(keepends=True)
+    output.write_bytes(first)
+    assert "holds a run with model=" in dise(*line, "countdown", "--resume").err
+    assert (output.read_bytes(), {*server.keys}) == (first, {"Bearer sesame"})
+    assert dise(*line, server.address, "--resume").code == 0
+    again = output.read_bytes().splitlines()[1]
+    assert json.loads(again)["outputs"] == json.loads(second)["outputs"]
+
+
+SETTING = {"dataset": "countdown-short", "sampling": {"max_tokens": 8}, "published": {
+    "percent": 50, "questions": 1, "source": "a table"}}  # fmt: skip
+ONE_WAY: Any = {"dataset": "countdown-short", "ways": {"a": {"max_tokens": 8}}}
+RECIPE, COMPARED = ("eval", "--recipe"), ("eval", "compare")
+
+
+@pytest.mark.parametrize(
+    ("verb", "content", "role"),
+    [
+        (RECIPE, {**SETTING, "model": "URL"}, "model"),
+        (RECIPE, {**SETTING, "model": "URL#FOLDER"}, "model"),
+        (RECIPE, {**SETTING, "recipes": {"a": {"model": "URL"}}}, "model"),
+        (COMPARED, {**ONE_WAY, "model": "URL"}, "model"),
+        (COMPARED, {**ONE_WAY, "judge": "URL"}, "judge"),
+        (COMPARED, {**ONE_WAY, "shared": {"model": "URL"}}, "model"),
+        (COMPARED, {**ONE_WAY, "ways": {"a": {"model": "URL"}}}, "model"),
+    ],
+)
+def test_no_file_sends_texts_or_a_key_to_a_server(
+    dise: Dise, stranger: Server, tmp_path: Path, verb: tuple[str, ...], content: Any, role: str
+) -> None:
+    text = json.dumps(content).replace("URL", stranger.address).replace("FOLDER", str(FOLDER))
+    (tmp_path / "file.json").write_text(text)
+    run = dise(*verb, tmp_path / "file.json", "--limit", 1, "--output", tmp_path / "run")
+    assert (run.code, len(run.err.splitlines())) == (2, 1)
+    assert f" names a server as its {role}, '{stranger.address}" in run.err
+    assert f"If you trust it, name it yourself, with --{role} URL." in run.err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("verb", [RECIPE, COMPARED])
+def test_who_runs_a_strangers_file_may_name_a_server_instead_of_its_own(
+    dise: Dise, server: Server, stranger: Server, tmp_path: Path, verb: tuple[str, ...]
+) -> None:
+    content = (SETTING if verb == RECIPE else ONE_WAY) | {"model": stranger.address}
+    written(tmp_path / "file.json", content)
+    line = (*verb, tmp_path / "file.json", "--limit", 1, "--output", tmp_path / "run")
+    for _ in ("begun", "again"):
+        run = dise(*line, "--model", server.address)
+        assert run.code == 0, run.err
+    assert {*server.keys} == {"Bearer sesame"}
+    assert server.asked
+    journal = tmp_path / "run" / "journal.jsonl"
+    journal.write_text(journal.read_text().replace(server.address, stranger.address))
+    refused = dise(*line, "--model", server.address)
+    assert f"holds a run with model='{stranger.address}', and this run has model=" in refused.err
+
+
+@pytest.mark.parametrize("line", [
+    "eval best-of-n --dataset countdown-short --limit 1 --output run",
+    "calibrate run --output fitted.json --max-risk 0.9",
+    "generate --input in.jsonl --output out.jsonl --resume",
+    "generate --input in.jsonl --output shards --shards 1 --seed 1 --resume",
+    "score --response 1+2 --calibration calibration.json",
+])  # fmt: skip
+def test_a_server_that_the_files_of_a_run_name_is_never_asked(
+    dise: Dise, stranger: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    named = {"command": "generate", "model": stranger.address}
+    written(tmp_path / "in.jsonl", {"prompt": "8,3,5 -> 10"})
+    for folder in ("run", "shards"):
+        (tmp_path / folder).mkdir()
+    key = {**named, "experiment": "sampled", "settings": {"scorers": ["dise:full"]}}
+    written(tmp_path / "run" / "journal.jsonl", key)
+    score = {"score": {"scorer": "dise", "selector": "last-10"}}
+    written(tmp_path / "out.jsonl", {**named, "line": 1, "outputs": [score], "usage": {}})
+    written(tmp_path / "out.jsonl.settings.json", {"made_with": named})
+    written(tmp_path / "shards" / "dise-run.json", {**named, "num_shards": 1, "ending": "jsonl"})
+    written(tmp_path / "calibration.json", calibrations.RECORD | {"model": stranger.address})
+    run = dise(*line.split())
+    assert (run.code, len(run.err.splitlines())) == (2, 1), run.err
 
 
 def test_two_failures_and_then_an_answer_is_an_answer(server: Server) -> None:

@@ -54,7 +54,7 @@ def settings(_: LLM) -> JsonFields:
 def job_of(tmp_path: Path) -> ShardJob[SamplingParams]:
     source = corpus(tmp_path / "in")
     loaded = partial(load, {"model": "countdown"}, {})
-    work = Work("generate", {}, PARAMS, loaded, plan_of, settings)
+    work = Work("generate", {}, PARAMS, loaded, plan_of, settings, {})
     return ShardJob(work, tuple(input_files(source)), tmp_path / "out", 4)
 
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from dise_adapters.embedded import CountdownPredictor
 from dise_app.cli import answer, fill  # noqa: F401 (imported before `answer` is patched)
 from dise_app.files.linefile import LineFile
 from dise_app.files.lines import encoded
@@ -433,6 +434,77 @@ def test_a_line_of_two_gigabytes_is_named_and_never_in_memory(dise: Dise, tmp_pa
     assert (run.code, numbers(tmp_path / "out")) == (1, [1, 3])
     failed = "dise: line 2: is longer than 16777216 bytes\n"
     assert run.err == f"{failed}dise: 2 answered, 1 failed\n"
+
+
+# What is no file.
+
+
+def fifo(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def device(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to("/dev/zero")
+
+
+RECIPE = {"model": "countdown", "dataset": "./data.jsonl", "sampling": {"max_tokens": 4},
+          "published": {"percent": 50, "questions": 1, "source": "a table"}}  # fmt: skip
+READERS = {
+    "recipe.json": "eval --recipe recipe.json --output new",
+    "data.jsonl": "eval --recipe sound.json --output new",
+    "ways.json": "eval compare ways.json --output new",
+    "rows.json": "eval uncertainty --dataset countdown-short --data rows.json --output new",
+    "own.jsonl": "eval uncertainty --dataset ./own.jsonl --grader text --output new",
+    "run/journal.jsonl": "eval uncertainty --dataset countdown-short --limit 1 --output run",
+    "run/journal.jsonl ": "calibrate run --output new.json",
+    "schema.json": "generate a --schema schema.json",
+    "questions.json": "decide a --questions questions.json",
+    "calibration.json": "score --response a --calibration calibration.json",
+    "out.settings.json": "generate --input in --output out --resume",
+    "shards/dise-run.json": "score --input in --output shards --shards 1 --resume",
+    "shards/dise-run.json ": "check shards",
+    "model/config.json": "score --response a --model ./model",
+    "model/adapter_config.json": "score --response a --lora model --model ./countdown",
+}
+
+
+@pytest.mark.parametrize("make", [fifo, device])
+@pytest.mark.parametrize("name", READERS)
+def test_a_pipe_or_a_device_in_place_of_a_file_is_refused_and_not_waited_for(
+    name: str, make: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    for folder in ("run", "shards", "model"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "countdown").symlink_to(CountdownPredictor.folder())
+    write(tmp_path / "sound.json", RECIPE)
+    write(tmp_path / "in", {"prompt": "a", "response": "b"})
+    write(tmp_path / "out", LINE)
+    make(tmp_path / name.strip())
+    with bounded(seconds=20, gigabytes=1):
+        run = commands(monkeypatch, capsys)(*READERS[name].split())
+    assert (run.code in (1, 2), len(run.err.splitlines())) == (True, 1), run.err
+    told = {"out.settings.json": "dise did not write it"}
+    if make is device:
+        told["data.jsonl"] = "do not lie in the folder"
+    assert told.get(name, "a pipe, a device or a socket, and no file") in run.err
+
+
+def test_a_manifest_that_is_a_pipe_makes_its_shard_not_whole(dise: Dise, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    args = ("generate", "--input", prompts(tmp_path / "in"), "--output", output, *FAST)
+    args = (*args, "--shards", 1, "--seed", 5)
+    assert dise(*args).code == 0
+    [manifest] = output.glob("*.manifest.json")
+    before = manifest.read_bytes()
+    for path in (manifest, manifest.with_name(manifest.name.removesuffix(".manifest.json"))):
+        fifo(path)
+        assert "is missing or not whole" in dise("check", output).out
+        assert dise(*args, "--resume").code == 0
+        assert json.loads(manifest.read_bytes())["rows"] == json.loads(before)["rows"]
 
 
 # A full disk.

@@ -6,13 +6,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dise_core import CheckpointError, DiseError, ModelError
+from dise_core.files import opened_file
 from dise_core.records import JsonFields
 
 
 def read_object(path: Path) -> JsonFields:
     """Return the JSON object in a file. Raises CheckpointError for anything else."""
-    with refused(f"cannot read {path}"):
-        value = json.loads(path.read_text(encoding="utf-8"))
+    with refused(f"cannot read {path}"), opened_file(path) as file:
+        value = json.loads(file.read().decode())
     if not isinstance(value, dict):
         raise CheckpointError(f"{path} does not hold a JSON object")
     return value

@@ -129,6 +129,23 @@ def test_lm_eval_is_told_auto_where_nobody_named_a_batch_size(
     assert EvaluatorConfig.from_cli(HarnessCLI().parse_args()).batch_size == expected
 
 
+@pytest.mark.parametrize("role", ["model", "judge"])
+def test_a_yaml_file_names_no_server_and_the_command_line_may(tmp_path: Path, role: str) -> None:
+    path = tmp_path / "run.yaml"
+    line = ["--model", "dise", "--config", str(path), "--tasks", "x"]
+    for named in (
+        f"{{{role}: 'http://127.0.0.1:9'}}",
+        f"'block_length=8,{role}=http://127.0.0.1:9'",
+    ):
+        path.write_text(f"model_args: {named}")
+        with pytest.raises(
+            InputError, match=f"names a server as its {role}, .*--model_args {role}=URL"
+        ):
+            with_batch_size(line)
+        given = [*line, "--model_args", f"{role}=http://127.0.0.1:9"]
+        assert with_batch_size(given) == [*given, "--batch_size", "auto"]
+
+
 def test_a_batch_size_that_nobody_named_is_ours_and_one_that_is_named_wins() -> None:
     """None is what simple_evaluate passes on where its caller names none; the harness leaves it
     out.

@@ -44,6 +44,9 @@ MINE: dict[str, Any] = {
 }
 
 
+ASKED = {"prompt": PROBLEMS[0], "question": PROBLEMS[0], "answer": [[83, 18, 75], 10]}
+
+
 def mine(folder: Path, **changes: Any) -> Path:
     """A recipe of someone's own, beside its questions."""
     numbers = [[int(number) for number in re.findall(r"\d+", text)] for text in PROBLEMS]
@@ -109,6 +112,65 @@ def test_a_file_that_is_no_recipe_is_refused_by_what_is_wrong(
 ) -> None:
     with pytest.raises(InputError, match=words):
         recipe_of(str(mine(tmp_path, **changes)))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "OUTSIDE",
+        "../mine.jsonl",
+        "in/../../mine.jsonl",
+        "in/out/mine.jsonl",
+        "link.jsonl",
+        "in/o.jsonl",
+    ],
+)
+@pytest.mark.parametrize("verb", [("--recipe",), ("compare",)])
+def test_data_that_a_file_names_lie_in_its_folder_and_who_runs_it_may_name_others(
+    name: str, verb: tuple[str, ...], dise: Dise, tmp_path: Path
+) -> None:
+    """By no link out of it either; o.jsonl is a link to itself."""
+    folder = tmp_path / "theirs"
+    (folder / "in").mkdir(parents=True)
+    (folder / "in" / "out").symlink_to(tmp_path)
+    (folder / "link.jsonl").symlink_to(tmp_path / "mine.jsonl")
+    (folder / "in" / "o.jsonl").symlink_to("o.jsonl")
+    written(tmp_path / "mine.jsonl", ASKED)
+    name = name.replace("OUTSIDE", str(tmp_path / "mine.jsonl"))
+    content: dict[str, Any] = {**MINE, "dataset": name}
+    if verb == ("compare",):
+        shared = MINE["sampling"]
+        content = {"dataset": name, "grader": "countdown", "ways": {"a": {}}, "shared": shared}
+    file = written(folder / "my.json", content)
+    line = ("eval", *verb, file, "--limit", 1, "--output", tmp_path / "run")
+    run = dise(*line)
+    assert (run.code, len(run.err.splitlines())) == (2, 1)
+    assert f"{file} names the data {name!r:.80}, which do not lie in the folder of that" in run.err
+    assert "put them there, or name them yourself, with --data FILE." in run.err
+    assert not (tmp_path / "run").exists()
+    run = dise(*line, "--data", tmp_path / "mine.jsonl")
+    assert run.code == 0, run.err
+
+
+def test_data_are_read_beside_the_file_that_names_them(
+    dise: Dise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link that stays in the folder is followed. The folder of work does not matter."""
+    (folder := tmp_path / "theirs" / "in").mkdir(parents=True)
+    written(folder / "mine.jsonl", ASKED)
+    (folder.parent / "link.jsonl").symlink_to(Path("in") / "mine.jsonl")
+    monkeypatch.chdir(folder)
+    ways = {"data": "link.jsonl", "grader": "countdown", "ways": {"a": MINE["sampling"]}}
+    for verb, content in (
+        ("--recipe", MINE | {"dataset": "in/mine.jsonl"}),
+        ("--recipe", MINE | {"dataset": "./link.jsonl"}),
+        ("compare", ways | {"dataset": "./link.jsonl"}),
+    ):
+        file = written(folder.parent / "my.json", content)
+        run = dise(
+            "eval", verb, file, "--limit", 1, "--output", tmp_path / f"run{len(str(content))}"
+        )
+        assert run.code == 0, run.err
 
 
 def test_recipes_of_one_file_share_what_they_do_not_say(tmp_path: Path) -> None:
