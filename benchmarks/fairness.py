@@ -22,6 +22,8 @@ from dise_core import AsyncLLM, SamplingParams, ScoringParams
 
 SMALL = SamplingParams(max_tokens=16, block_length=16, seed=0)
 ORDINARY = SamplingParams(max_tokens=128, seed=0)
+SHORT = {"max_tokens": 16, "block_length": 16}
+LARGE = {"regex": "[0-9+=]{1,6000}"}
 PROMPT = "83,18,75 -> 10"
 TEXT = "83-75=8,18-8=10<answer>18-(83-75)</answer>"
 LONG = ",".join(["83-75=8"] * 50)
@@ -43,6 +45,9 @@ def loads(llm: AsyncLLM) -> dict[str, Callable[[], Awaitable[Any]] | None]:
         "an ordinary request": write(),
         "best of 64 at 448 tokens": write(max_tokens=448, best_of=64, temperature=0.7),
         "256 prompts": write(256),
+        "256 short prompts": write(256, **SHORT),
+        "256 short prompts with an expression": write(256, **SHORT, constraint="regex",
+                                                      constraint_settings=LARGE),
         "daedal up to 448 tokens": write(max_tokens=32, length="daedal", best_of=32,
                                          temperature=0.7),
         "mc of 10,000 samples": score(TEXT, "mc", num_samples=10_000),

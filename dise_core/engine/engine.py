@@ -111,9 +111,12 @@ class Engine:
         batch = self._sound(self._scheduler.schedule(running))
         begun = perf_counter()
         answers = self._answers(batch)
-        self._scheduler.ran(perf_counter() - begun)
+        seconds = perf_counter() - begun if batch else 0.0
+        self._scheduler.ran(seconds)
         for (request, row), answer in zip(batch, answers, strict=True):
             request.settle(row, answer)
+        for request in self._scheduler.going_on(running, seconds):
+            request.go_on()
 
     def _prepare(self, salt: str, read: Read) -> Read:
         """Return the Read as its model runs it, so that it takes the room of what runs.

@@ -33,10 +33,16 @@ class Request:
     reads: Sequence[Read] = ()
     _prepared_reads: list[Read] = field(default_factory=list)
     _readings: dict[int, Reading] = field(default_factory=dict)
+    _failure: Exception | None = None
 
     @property
     def is_finished(self) -> bool:
         return self.finished_at is not None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the plan can go on: none of its rows waits any more."""
+        return not self.rows and not self.is_finished
 
     @property
     def seconds(self) -> float:
@@ -54,19 +60,25 @@ class Request:
         return [self._prepared_reads[index] for index in row.reads]
 
     def settle(self, row: Row, answer: Sequence[Reading] | Exception) -> None:
-        """Accept the outcome of one row; an error is raised inside the plan.
-
-        Once all rows are answered, the plan runs up to its next reads. A row that the
-        plan no longer waits for, because another row failed, is ignored.
+        """Accept the outcome of one row. A row that the plan no longer waits for, because
+        another row failed, is ignored.
         """
         if row not in self.rows:
             return
         self.rows.remove(row)
         if isinstance(answer, Exception):
-            self._advance(lambda: self.plan.throw(answer))
-            return
-        self._readings.update(zip(row.reads, answer, strict=True))
-        if not self.rows:
+            self.rows, self._failure = [], answer
+        else:
+            self._readings.update(zip(row.reads, answer, strict=True))
+
+    def go_on(self) -> None:
+        """Run the plan, which is answered, up to its next reads; the error of a row is
+        raised inside it.
+        """
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            self._advance(lambda: self.plan.throw(failure))
+        else:
             answers = [self._readings[index] for index in range(len(self.reads))]
             self._advance(lambda: self.plan.send(answers))
 

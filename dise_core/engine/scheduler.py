@@ -1,7 +1,11 @@
-"""Chooses the rows of the next pass: each caller's share, within the limits."""
+"""Chooses the rows of the next pass, and the plans that go on behind it: each caller's
+share, within the limits.
+"""
 
+import math
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice
+from time import perf_counter
 
 from dise_core.engine.caller import Caller
 from dise_core.engine.request import Request
@@ -22,6 +26,9 @@ PATIENCE = 0.1
 batch of windows. Their time depends on their texts little, and on how many run much.
 """
 
+LULL = 0.05
+"""Seconds that plans of one caller go on where others may come, who wait until then."""
+
 
 class Scheduler:
     """Fills batches of at most `max_num_seqs` sequences and `max_batch_tokens` tokens,
@@ -41,6 +48,7 @@ class Scheduler:
         self.max_batch_tokens = max_batch_tokens
         self.rooms = rooms or {}
         self._credits: dict[Caller, int] = {}
+        self._seconds: dict[Caller, float] = {}
         self._window_tokens = 0
         self._rate = 0.0
 
@@ -61,6 +69,27 @@ class Scheduler:
         # Those whose turn it is may wait for room that others hold: then the others run.
         batch = batch or self._fill(self._with_room(self._waiting(running)))
         return batch or self._fill(islice(self._waiting(running), 1))
+
+    def going_on(self, running: list[Request], seconds: float) -> Iterator[Request]:
+        """Yield the answered requests whose plans are to go on before the next batch,
+        those of one caller oldest first; the time until the next one is asked for is
+        theirs. seconds: of the last batch, 0 if there was nothing to run.
+
+        Beside others a caller's plans go on for half as long as the batch took; what the
+        last of them takes beyond that, its caller owes. So plans that compute much
+        themselves, as under a large constraint, delay those of others little.
+        """
+        callers = {request.caller for request in running}
+        earned = seconds / 2 if len(callers) > 1 and seconds else max(seconds, LULL)
+        self._seconds = {
+            caller: math.inf if caller.is_alone else earned + min(0, self._seconds.get(caller, 0))
+            for caller in callers
+        }
+        for request in running:
+            if request.is_answered and self._seconds[request.caller] > 0:
+                begun = perf_counter()
+                yield request
+                self._seconds[request.caller] -= perf_counter() - begun
 
     def _fill(self, rows: Iterator[Turn]) -> list[Turn]:
         batch: list[Turn] = []

@@ -16,7 +16,8 @@ from dise_core import (
     TokenLogProbs,
     TopLogProbs,
 )
-from dise_core.engine import Engine
+from dise_core.engine import Caller, Engine, scheduler
+from dise_core.engine import engine as engines
 from dise_core.engine.request import Request
 from dise_core.engine.scheduler import Scheduler
 from dise_core.errors import InputError, ModelError, PlanError, TooLongError, UnreachableError
@@ -265,3 +266,83 @@ def test_windows_of_a_lone_caller_fill_a_batch_if_the_last_one_took_no_time() ->
     assert [count(of_windows, seconds) for seconds in (0.01, 10, 0.01)] == [8, 20, 8]
     assert [count(of_texts, 0.01) for _ in range(2)] == [4, 4]  # their time depends on more
     assert count(of_windows, 0.01) == 20
+
+
+class Clock:
+    """Tells the seconds that were spent on purpose."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+PASS = 0.2
+"""Seconds of a pass of the timed engine."""
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in (engines, scheduler):
+        monkeypatch.setattr(module, "perf_counter", clock)
+    return clock
+
+
+class Timed(ToyPredictor):
+    """Takes a while for each pass."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
+        self.clock.now += PASS
+        return super().read(reads)
+
+
+def computing(clock: Clock, seconds: float, num_rounds: int) -> Plan[None]:
+    """A plan that takes that long between its reads, as under a large constraint."""
+    for _ in range(num_rounds):
+        yield [read_of([1])]
+        clock.now += seconds
+
+
+def started(engine: Engine, caller: Caller, plans: Sequence[Plan[None]]) -> list[Request]:
+    requests = [engine.request(plan, caller) for plan in plans]
+    for request in requests:
+        request.start()
+    return requests
+
+
+@pytest.mark.parametrize("seconds", [0.01, 0.05, 1.0, 30.0])
+def test_plans_that_compute_much_delay_those_of_another_caller_by_half_and_all_end(
+    clock: Clock, seconds: float
+) -> None:
+    engine = engine_of(Timed(clock))
+    many = started(engine, Caller(), [computing(clock, seconds, 3) for _ in range(20)])
+    [small] = started(engine, Caller(), [computing(clock, 0.0, 1000)])
+    begun, num_steps = clock.now, 0
+    while not small.is_finished:
+        engine.step([request for request in [*many, small] if not request.is_finished])
+        num_steps += 1
+    assert num_steps == 1000, "its own plan goes on behind each pass"
+    spent = min(1000 * PASS / 2, 60 * seconds)
+    assert 0.9 * spent - seconds <= clock.now - begun - 1000 * PASS <= spent + seconds
+    while left := [request for request in many if not request.is_finished]:
+        engine.step(left)
+    assert not any(request.error for request in many)
+
+
+def test_plans_that_compute_much_leave_others_an_early_turn_and_a_run_alone_none(
+    clock: Clock,
+) -> None:
+    def first_step(caller: Caller) -> tuple[float, int]:
+        engine, begun = engine_of(Timed(clock)), clock.now
+        requests = started(engine, caller, [computing(clock, 0.03, 1) for _ in range(20)])
+        engine.step(requests)
+        return round(clock.now - begun - PASS, 2), sum(each.is_finished for each in requests)
+
+    assert first_step(Caller()) == (0.21, 7), "as long as the pass took, and the last one's rest"
+    assert first_step(Caller(is_alone=True)) == (0.6, 20)
