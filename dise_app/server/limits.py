@@ -62,8 +62,9 @@ class Limits(Params):
     api_key_file: Path | None = None
     """A file of keys, one a line, of which every client must send one."""
     cache_salt_by_key: bool = False
-    """Reuse what is kept of texts' beginnings only among requests with the same API key,
-    so that no client learns from cached_tokens, or from the time, what others asked."""
+    """Reuse what is kept of texts' beginnings, and prepared constraints, only among
+    requests with the same API key, so that no client learns from cached_tokens, or from
+    the time, what others asked."""
     allowed_origins: tuple[str, ...] = ()
     """An origin whose pages may call this server from a browser, such as
     https://app.example; * allows all."""

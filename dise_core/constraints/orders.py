@@ -23,7 +23,8 @@ MAX_ALIVE = 2**30
 @dataclass(frozen=True, slots=True)
 class Order:
     """What one request needs built. unwritten: tokens that it never writes. num_masks:
-    its length, if no end token may end it; else 0.
+    its length, if no end token may end it; else 0. salt: only requests of the same share
+    what is built.
     """
 
     source: Source
@@ -31,10 +32,15 @@ class Order:
     unwritten: frozenset[int]
     num_masks: int
     is_json: bool
+    salt: str = ""
 
     @classmethod
     def of(
-        cls, constraint: Constraint, params: SamplingParams, predictor: MaskPredictor
+        cls,
+        constraint: Constraint,
+        params: SamplingParams,
+        predictor: MaskPredictor,
+        salt: str = "",
     ) -> "Order":
         """Return a request's order. Raises InputError for what cannot be used."""
         special = predictor.info.special
@@ -43,7 +49,7 @@ class Order:
         unwritten = frozenset({masking_id, *params.forbidden_token_ids, *end})
         can_end = eos_id is not None and eos_id not in unwritten
         length, source = 0 if can_end else params.max_tokens, Source.of(constraint)
-        return cls(source, predictor, unwritten, length, constraint.is_json)
+        return cls(source, predictor, unwritten, length, constraint.is_json, salt)
 
     @property
     def special(self) -> SpecialTokens:
@@ -57,7 +63,7 @@ class Order:
         ids = np.array(sorted(self.unwritten), np.int64).tobytes()
         unwritten, model = hashlib.sha256(ids).digest(), self.predictor
         vocabulary = model.tokenizer, self.special, unwritten, model.info.vocab_size
-        return self.source.key, *vocabulary
+        return self.salt, self.source.key, *vocabulary
 
     def kept(self) -> TokenAutomaton | None:
         """Return what is built already, None if something is not."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from dise_core.engine.caller import Caller
+from dise_core.engine.caller import CALLER_SALT, Caller
 from dise_core.engine.engine import Engine
 from dise_core.engine.request import Request, failure
 from dise_core.errors import ClosedError, DiseError, OverloadedError, PlanError
@@ -218,6 +218,7 @@ class AsyncEngine:
             with self._changed:
                 ticket.is_starting = not ticket.future.cancelled()
             if ticket.is_starting:
+                CALLER_SALT.set(ticket.request.caller.cache_salt)
                 ticket.request.start()
             with self._changed:
                 ticket.is_starting, ticket.is_started = False, True

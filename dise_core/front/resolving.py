@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from dise_core.constraints.constrained import Constrained
 from dise_core.constraints.orders import Order
 from dise_core.constraints.tokens import TokenAutomaton
+from dise_core.engine.caller import CALLER_SALT
 from dise_core.errors import InputError
 from dise_core.front.calibrated import Answers, Calibrated, Calibrations, settings_of_answers
 from dise_core.front.model_limits import check_constraint, check_gap, fitted, in_gap
@@ -88,13 +89,14 @@ class Preparation:
     """What the params of a request come to, whatever its prompts are: found out when it
     is first asked, and then kept for all of them, but for the constraint, which would
     fill the memory until the last of many prompts is done. tokens: what was built before
-    of its constraint.
+    of its constraint. salt: of whoever asks, who shares what is built with no other salt.
     """
 
     resolver: "Resolver"
     asked: SamplingParams
     is_gap: bool = False
     tokens: TokenAutomaton | None = None
+    salt: str = field(default_factory=CALLER_SALT.get)
 
     @cached_property
     def params(self) -> SamplingParams:
@@ -121,7 +123,7 @@ class Preparation:
         if constraint is None:
             return None
         check_constraint(self.params, self.policy)
-        return Order.of(constraint, self.params, self.resolver.predictor)
+        return Order.of(constraint, self.params, self.resolver.predictor, self.salt)
 
     @property
     def constraint(self) -> Constrained | None:

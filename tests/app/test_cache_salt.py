@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,11 @@ import pytest
 from dise_app.server.app import create_app
 from dise_app.server.limits import Limits
 from dise_app.server.service import Service
-from dise_core import AsyncLLM, InputError
+from dise_core import AsyncLLM, InputError, SamplingParams
+from dise_core.constraints import orders
+from dise_core.constraints.automaton import Automaton
+from dise_core.constraints.building import Source, Stop, build
+from dise_core.engine.caller import CALLER_SALT
 from tests import tiny_gguf
 from tests.app.serving import events_of, serving
 from tests.commands import Dise
@@ -103,6 +108,51 @@ def test_a_key_sees_nothing_of_what_another_asked(
     assert [cached(answer) for answer in first] == [0, 0]
     assert min(cached(answer) for answer in again) >= SHARED
     assert words(first[0]) == words(first[1]) == words(again[0])
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The expressions whose automata are built from now on."""
+    sources: list[str] = []
+
+    def counted(source: Source, lane: int, stop: Stop | None) -> Automaton:
+        sources.append(source.text)
+        return build(source, lane, stop)
+
+    monkeypatch.setattr(orders, "build", counted)
+    return sources
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [*WRITING[:2], ("/v1/chat/completions", STREAM)], ids=str
+)
+def test_a_key_finds_no_constraint_that_was_prepared_for_another(
+    by_key: str, built: list[str], path: str, body: dict[str, Any]
+) -> None:
+    regex = f"[0-9]{{1,3}}|{len(str(body))}"
+    for key in KEYS * 2:
+        post(by_key, path, {**body, "structured_outputs": {"regex": regex}}, key)
+    assert built == [regex] * len(KEYS)
+
+
+def test_a_plan_that_prepares_its_own_constraint_does_so_with_its_callers_salt(
+    built: list[str],
+) -> None:
+    settings = {"constraint": "regex", "constraint_settings": {"regex": "[4-7]{1,3}"}}
+    params = SamplingParams.model_validate({"max_tokens": 4, "length": "fixed", **settings})
+
+    async def ask(llm: AsyncLLM, salt: str) -> None:
+        CALLER_SALT.set(salt)
+        [outcome] = [outcome async for outcome in llm.run([llm.planner.generate("1", params)])]
+        assert outcome.error is None
+
+    async def main() -> None:
+        async with AsyncLLM("countdown-blocks") as llm:
+            for salt in ("a", "b", "", "a", "b", ""):
+                await asyncio.create_task(ask(llm, salt))
+
+    asyncio.run(main())
+    assert len(built) == 3
 
 
 def test_decisions_of_a_key_are_isolated_though_a_plugin_brings_their_route(tmp_path: Path) -> None:
