@@ -9,8 +9,9 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from dise_core.errors import InputError, PluginError, did_you_mean, error_line
+from dise_core.interrupts import is_leaving
 from dise_core.plugins.catalog import Catalog
-from dise_core.plugins.entry import LEAVING, OWN_DISTRIBUTION, Entry
+from dise_core.plugins.entry import OWN_DISTRIBUTION, Entry
 from dise_core.plugins.hooks import PLACE, Additions, declared
 from dise_core.plugins.hookspecs import PROJECT
 from dise_core.plugins.kinds import BY_PLURAL, ENGINE, LATE, Kind
@@ -166,9 +167,9 @@ def _load(point: EntryPoint, names: set[str]) -> Additions:
     names.add(point.name)
     try:
         plugin = point.load()
-    except LEAVING:
-        raise
     except BaseException as error:
+        if is_leaving(error, point.module):
+            raise
         raise PluginError(
             f"plugin {point.name!r}{home} cannot be imported from {point.value!r}: "
             f"{error_line(error)}"

@@ -8,18 +8,13 @@ from threading import RLock
 from typing import Any, Generic, TypeVar, cast
 
 from dise_core.errors import PluginError, error_line
+from dise_core.interrupts import is_leaving
 from dise_core.plugins.kinds import Kind
 
 V = TypeVar("V")
 
 OWN_DISTRIBUTION = "dise"
 """The distribution whose plugins are built in."""
-
-LEAVING = (KeyboardInterrupt, GeneratorExit)
-"""What passes through a plugin. All else is its failure, a BaseException of its own too,
-such as a panic of a module in Rust, and a SystemExit, which would end the command for one
-broken plugin.
-"""
 
 ONE_AT_A_TIME = RLock()
 """For imports: pydantic parses the source of a class, and where two threads do that at
@@ -57,10 +52,8 @@ class Entry(Generic[V]):
         try:
             with ONE_AT_A_TIME:
                 return cast("V", resolve_name(place))
-        except LEAVING:
-            raise
         except BaseException as error:
-            if self.is_built_in:
+            if self.is_built_in or is_leaving(error, place.partition(":")[0]):
                 raise
             raise self.failure(f"{place!r} cannot be imported", error) from error
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dise_core.errors import PluginError, error_line
+from dise_core.interrupts import is_leaving
 from dise_core.models.backend import Backend
 from dise_core.params.base import Params
 from dise_core.params.engine import EngineConfig
 from dise_core.params.requests import SamplingParams
-from dise_core.plugins.entry import LEAVING, Entry
+from dise_core.plugins.entry import Entry
 from dise_core.plugins.hookspecs import PROJECT
 from dise_core.plugins.kinds import KINDS, LATE, Kind
 
@@ -52,9 +53,9 @@ def _collect(
     hook = kind.hook
     try:
         values = function()
-    except LEAVING:
-        raise
     except BaseException as error:
+        if is_leaving(error, function.__module__):
+            raise
         raise PluginError(f"plugin {plugin!r} fails in {hook}(): {error_line(error)}") from error
     if not isinstance(values, Mapping):
         noun = "class" if kind.holds_classes else "value"

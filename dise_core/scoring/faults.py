@@ -6,6 +6,7 @@ from operator import methodcaller
 from typing import Any, NoReturn, TypeVar
 
 from dise_core.errors import DiseError, PlanError, error_line, shown
+from dise_core.interrupts import is_leaving
 from dise_core.plans.plan import Plan, Running
 from dise_core.plans.reading import Read
 from dise_core.scoring.strategy import Strategy
@@ -14,9 +15,6 @@ T = TypeVar("T")
 
 OURS = ("dise_core", "dise_strategies")
 """The packages of the built-in strategies."""
-
-LEAVING = (KeyboardInterrupt, GeneratorExit, DiseError)
-"""What passes through a strategy as it is."""
 
 
 def is_ours(strategy: Strategy) -> bool:
@@ -36,7 +34,8 @@ def blame(role: str, strategy: Strategy, error: BaseException) -> NoReturn:
     """Raise what a strategy raised, as a PlanError that names it if it is a third party's
     and the error none of ours.
     """
-    if is_ours(strategy) or isinstance(error, LEAVING):
+    is_told = is_ours(strategy) or isinstance(error, DiseError)
+    if is_told or is_leaving(error, type(strategy).__module__):
         raise error
     name, plugin = origin(role, strategy)
     raise PlanError(f"{name}: {error_line(error):.500}", plugin) from error

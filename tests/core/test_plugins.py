@@ -5,6 +5,7 @@ tests/app/test_third_party.py.
 import functools
 import json
 import re
+import signal
 import subprocess
 import sys
 import types
@@ -185,6 +186,8 @@ def unmarked() -> dict[str, object]:
          r"'bad' fails in dise_scorers\(\): KeyError: 'lost'"),
         ({"dise_scorers": raising(PanicError("poisoned"))},
          r"'bad' fails in dise_scorers\(\): PanicError: poisoned"),
+        ({"dise_scorers": raising(KeyboardInterrupt("own"))},
+         r"'bad' fails in dise_scorers\(\): KeyboardInterrupt: own"),
         ({"dise_selectors": unmarked}, "plugin 'bad' has no function marked with hookimpl"),
         ({"dise_selectors": [Nothing]}, r"must return \{name: class\}"),
         ({"dise_selectors": {"x": Nothing()}}, "which is not a subclass of Selector"),
@@ -209,6 +212,7 @@ def test_a_plugin_with_a_wrong_hook_is_named(
         ("import no_such_module", "ModuleNotFoundError"),
         ("import sys; sys.exit(7)", "SystemExit: 7"),
         ("class Panic(BaseException): pass\nraise Panic('poisoned')", "Panic: poisoned"),
+        ("raise KeyboardInterrupt('own')", "KeyboardInterrupt: own"),
     ],
 )
 def test_a_plugin_that_cannot_be_imported_is_named(
@@ -221,13 +225,19 @@ def test_a_plugin_that_cannot_be_imported_is_named(
     assert_broken([EntryPoint("bad", module, "dise")], text)
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit])
+def ctrl_c() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    ("hook", "error"),
+    [(hookimpl(ctrl_c), KeyboardInterrupt), (raising(GeneratorExit()), GeneratorExit)],
+)
 def test_what_ends_the_program_passes_through_a_hook(
-    plugin: Plugin, error: type[BaseException]
+    plugin: Plugin, hook: Any, error: type[BaseException]
 ) -> None:
-    points = [plugin("bad", dise_selectors=raising(error()))]
     with pytest.raises(error):
-        discover(points)
+        discover([plugin("bad", dise_selectors=hook)])
 
 
 def test_a_class_whose_import_panics_is_named_when_it_is_used(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import signal
 import subprocess
 import sys
 import threading
@@ -31,6 +32,7 @@ from dise_core import (
     LogitsProcessor,
     ModelError,
     Plan,
+    PlanError,
     PluginError,
     Read,
     Reading,
@@ -204,6 +206,38 @@ def test_a_wrong_answer_names_its_strategy_and_the_rule(
     llm, params = answering(kind, answer)
     with pytest.raises(PluginError, match=promise):
         llm.generate([1, 2], params)
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("is_served", [True, False])
+def test_a_strategy_that_leaves_is_named_in_any_thread(
+    error: type[BaseException], is_served: bool
+) -> None:
+    class Leaving(Selector):
+        def select(self, sequence: Any) -> Any:
+            raise error("its own")
+
+    async def serve(**options: Any) -> None:
+        async with AsyncLLM(ToyPredictor(), **options) as llm:
+            await llm.score([1], [2], ScoringParams(selector="bad"))
+
+    catalog = with_guests(selectors={"bad": Leaving})
+    told = f"^selector 'bad' of plugin 'guest': {error.__name__}: its own$"
+    with pytest.raises(PlanError, match=told):
+        if is_served:
+            asyncio.run(serve(catalog=catalog))
+        else:
+            LLM(ToyPredictor(), catalog=catalog).score([1], [2], ScoringParams(selector="bad"))
+
+
+def test_ctrl_c_in_a_strategy_is_no_failure_of_it() -> None:
+    class Interrupted(Selector):
+        def select(self, sequence: Any) -> Any:
+            signal.raise_signal(signal.SIGINT)
+
+    llm = LLM(ToyPredictor(), catalog=with_guests(selectors={"bad": Interrupted}))
+    with pytest.raises(KeyboardInterrupt):
+        llm.score([1], [2], ScoringParams(selector="bad"))
 
 
 def revision_of(ids: Any, **changes: Any) -> Callable[[Generation], Any]:

@@ -1,0 +1,31 @@
+"""Ctrl-C, told from what the code of a plugin raises like it."""
+
+from dis import opname
+from threading import current_thread, main_thread
+
+
+def is_leaving(error: BaseException, module: str) -> bool:
+    """Return whether an error that comes out of a module's package is to end more than
+    that code: Ctrl-C, or the closing of a generator. All else is the code's failure, a
+    BaseException of its own too, such as a panic of a module in Rust, and a SystemExit,
+    which would end the command for one broken plugin.
+
+    Python raises Ctrl-C's KeyboardInterrupt in the main thread alone, wherever it is. One
+    that a `raise` of the package's own raised is a failure.
+    """
+    if isinstance(error, GeneratorExit):
+        return True
+    if not isinstance(error, KeyboardInterrupt) or current_thread() is not main_thread():
+        return False
+    return not _is_raised_in(error, module.partition(".")[0])
+
+
+def _is_raised_in(error: BaseException, package: str) -> bool:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return False
+    frame = trace.tb_frame
+    home = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return home == package and opname[frame.f_code.co_code[trace.tb_lasti]] == "RAISE_VARARGS"
