@@ -9,14 +9,16 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BufferedReader
 
 import numpy as np
 
 from dise_core.constraints.automaton import Automaton
 from dise_core.constraints.child import (
+    BROKEN,
     BUILT,
+    IDLE,
     LANES,
     LATE,
     MAX_BYTES,
@@ -25,10 +27,10 @@ from dise_core.constraints.child import (
     REFUSED,
     SLOW,
 )
-from dise_core.constraints.constraint import Constraint
-from dise_core.constraints.host import HEAD
-from dise_core.errors import InputError, OverloadedError, shown
-from dise_core.scoring.faults import call
+from dise_core.constraints.constraint import Constraint, expression_of
+from dise_core.constraints.host import HEAD, LEAST
+from dise_core.errors import InputError, OverloadedError, PlanError, shown
+from dise_core.scoring.faults import call, origin
 
 MAX_REFUSAL = 2**16
 """Bytes of a refusal."""
@@ -75,17 +77,19 @@ class Stop:
 @dataclass(frozen=True, slots=True)
 class Source:
     """What an automaton is built from: an expression or, with a maker, the settings of
-    that class, "module:name", as JSON.
+    that class, "module:name", as JSON. origin: what errors call the constraint, and its
+    plugin.
     """
 
     text: str
     maker: str | None = None
+    origin: tuple[str, str] = field(default=("", ""), compare=False)
 
     @classmethod
     def of(cls, constraint: Constraint) -> "Source":
         """Return a constraint's source. Raises InputError for what cannot be used."""
         if not constraint.in_child:
-            return cls(call("constraint", constraint, constraint.expression))
+            return cls(call("constraint", constraint, expression_of, constraint))
         try:
             text = json.dumps(dict(constraint))
         except (TypeError, ValueError, RecursionError) as error:
@@ -93,7 +97,8 @@ class Source:
                 f"the constraint's settings are no JSON: {error}", "constraint"
             ) from None
         kind = type(constraint)
-        return cls(text, f"{kind.__module__}:{kind.__qualname__}")
+        maker = f"{kind.__module__}:{kind.__qualname__}"
+        return cls(text, maker, origin("constraint", constraint))
 
     @property
     def key(self) -> bytes:
@@ -107,8 +112,9 @@ class Source:
 
 def build(source: Source, lane: int = SLOW, stop: Stop | None = None) -> Automaton:
     """Return the automaton of a source's whole matches, without NUL. Raises InputError
-    for what cannot be used, UnfinishedError where a lane before the last had too little
-    time for it, OverloadedError where the last one had, and StoppedError.
+    for what cannot be used, PlanError for a third party's that fails, UnfinishedError
+    where a lane before the last had too little time for it, OverloadedError where the
+    last one had, and StoppedError.
     """
     answer = _answer(source, lane, stop or Stop())
     if isinstance(answer, Automaton):
@@ -116,11 +122,21 @@ def build(source: Source, lane: int = SLOW, stop: Stop | None = None) -> Automat
     kind, seconds = answer[:1], LANES[SLOW].seconds
     if kind == REFUSED:
         raise InputError(**json.loads(answer[1:]))
-    if kind in (OUT_OF_TIME, LATE) and lane != SLOW:
+    if kind == BROKEN:
+        name, plugin = source.origin
+        raise PlanError(f"{name}: {json.loads(answer[1:])}", plugin)
+    if kind in (OUT_OF_TIME, LATE, IDLE) and lane != SLOW:
         raise UnfinishedError
     if kind == OUT_OF_TIME:
         raise InputError(
             f"{source} takes longer than {seconds:g} s to prepare; make it simpler", "constraint"
+        )
+    if kind == IDLE:
+        raise InputError(
+            f"{source} was not prepared in {LANES[SLOW].patience:g} s, of which it used less than "
+            f"{LEAST:g} s of a processor: it waits for something else, such as a network; it must "
+            "compute alone",
+            "constraint",
         )
     if kind == LATE or not kind:
         raise OverloadedError(f"{source} could not be prepared beside others; try again later")

@@ -12,8 +12,10 @@ from itertools import accumulate
 import numpy as np
 
 from dise_core.constraints.automaton import Automaton, trimmed
-from dise_core.errors import InputError, shown
+from dise_core.constraints.constraint import expression_of
+from dise_core.errors import InputError, error_line, shown
 from dise_core.records import Record
+from dise_core.scoring.faults import OURS
 
 MAX_BYTES = 1 << 30
 """Of memory that a build may take."""
@@ -46,11 +48,15 @@ MAX_CHARACTERS, MAX_STATES = 200_000, 20_000
 END = 256
 """The byte of edges that final states have."""
 
-BUILT, REFUSED, OUT_OF_TIME, LATE, FAILED = b"K", b"E", b"T", b"W", b"M"
+BUILT, REFUSED, BROKEN = b"K", b"E", b"B"
+OUT_OF_TIME, LATE, IDLE, FAILED = b"T", b"W", b"I", b"M"
 """How an answer begins. Behind BUILT stands the number of states, 4 bytes, then the
-automaton's arrays; behind REFUSED why, as JSON. The others stand alone, and come from the
-host.
+automaton's arrays; behind REFUSED why, and behind BROKEN what a third party's constraint
+raised, as JSON. The others stand alone, and come from the host.
 """
+
+ANSWERED = 3
+"""How a child exits that has answered, and no code that calls for an end by mistake."""
 
 SENTINEL = r"\x00"
 """What stands before and behind the text, and never in it. The library builds automata
@@ -80,6 +86,10 @@ def limit(lane: Lane) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
+class BrokenError(Exception):
+    """A third party's constraint fails, by the error that is told."""
+
+
 def answer(connection: socket.socket, maker: str | None) -> None:
     """Read a request, its length and its text, and write the answer to it."""
     with connection.makefile("rb") as stream:
@@ -90,6 +100,9 @@ def answer(connection: socket.socket, maker: str | None) -> None:
     except InputError as error:
         refusal = {"message": str(error), "parameter": error.parameter}
         connection.sendall(REFUSED + json.dumps(refusal).encode())
+        return
+    except BrokenError as error:
+        connection.sendall(BROKEN + json.dumps(str(error)).encode())
         return
     head = BUILT + automaton.num_states.to_bytes(4, "big")
     for part in (head, automaton.accepting.data, automaton.table.data.cast("B")):
@@ -105,8 +118,14 @@ def class_of(maker: str) -> type:
 
 def _translate(maker: str, text: str) -> str:
     settings: Record = json.loads(text)
-    expression: str = class_of(maker)(**settings).expression()
-    return expression
+    try:
+        return expression_of(class_of(maker)(**settings))
+    except (InputError, MemoryError):
+        raise
+    except BaseException as error:  # Ctrl-C never comes here
+        if maker.partition(".")[0] in OURS:
+            raise
+        raise BrokenError(f"{error_line(error):.500}") from error
 
 
 def automaton_of(expression: str) -> Automaton:

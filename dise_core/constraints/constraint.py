@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from typing import ClassVar
 
+from dise_core.errors import shown
 from dise_core.scoring.strategy import Strategy
 
 
@@ -21,3 +22,14 @@ class Constraint(Strategy):
         """Return the regular expression of the answers, each a whole match, in the syntax
         of Rust's regex crate. Raises InputError for settings that it cannot guarantee.
         """
+
+
+def expression_of(constraint: Constraint) -> str:
+    """Return a constraint's expression. Raises what it raises, and TypeError for no text."""
+    expression: object = constraint.expression()
+    if not isinstance(expression, str):
+        raise TypeError(
+            "expression() must return a text, a regular expression such as '[a-z]+', not "
+            f"{type(expression).__name__}: {shown(expression)}"
+        )
+    return expression

@@ -18,7 +18,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from dise_core.constraints.child import (
+    ANSWERED,
     FAILED,
+    IDLE,
     LANES,
     LATE,
     OUT_OF_TIME,
@@ -32,6 +34,11 @@ HEAD = 512
 
 OF_TIME = {signal.SIGPROF, signal.SIGXCPU}
 """What ends a child that has used up its processor time."""
+
+LEAST = 0.1
+"""Seconds of processor time that a child gets however busy the machine is, and one that
+waits for something else does not use.
+"""
 
 
 @dataclass(slots=True)
@@ -91,7 +98,7 @@ class Host:
         head = json.loads(connection.recv(HEAD, socket.MSG_WAITALL))
         lane = LANES[head["lane"]]
         if head["maker"] is not None:
-            with suppress(Exception):  # the child will say so
+            with suppress(BaseException):  # the child will say so
                 class_of(head["maker"])
         try:
             pid = os.fork()
@@ -115,7 +122,7 @@ class Host:
             self._control.close()
             limit(lane)
             answer(connection, maker)
-            status = 0
+            status = ANSWERED
         finally:
             os._exit(status)
 
@@ -128,18 +135,29 @@ class Host:
     def _reap(self) -> None:
         """Tell of each child that has ended without an answer why it did."""
         for pid in list(self._children):
-            ended, status = os.waitpid(pid, os.WNOHANG)
+            ended, status, used = os.wait4(pid, os.WNOHANG)
             if not ended:
                 continue
             child = self._children.pop(pid)
             if not child.killed:
                 self._poll.unregister(child.connection)
             code = os.waitstatus_to_exitcode(status)
-            reason = OUT_OF_TIME if -code in OF_TIME else child.killed or FAILED
+            reason = reason_of(code, child.killed, used.ru_utime + used.ru_stime)
             with suppress(OSError):
-                if code != 0:
+                if code != ANSWERED:
                     child.connection.send(reason, socket.MSG_DONTWAIT)
             child.connection.close()
+
+
+def reason_of(code: int, killed: bytes, seconds: float) -> bytes:
+    """Return why a child ended without an answer. killed: why the host ended it, if it
+    did; seconds: of processor time that it used.
+    """
+    if -code in OF_TIME:
+        return OUT_OF_TIME
+    if killed == LATE and seconds < LEAST:
+        return IDLE
+    return killed or FAILED
 
 
 def main() -> None:

@@ -5,16 +5,21 @@ the engine goes on answering others.
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import time
-from typing import Any
+from typing import Any, ClassVar
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dise_core import LLM, AsyncLLM, InputError, OverloadedError, SamplingParams
+from dise_core import LLM, AsyncLLM, Constraint, InputError, OverloadedError, SamplingParams
 from dise_core.constraints.kept import KEPT
+from tests.app.serving import serving
 from tests.ascii_model import AsciiPredictor
+from tests.guests import with_guests
 from tests.hostile.bounds import bounded, cases
 from tests.strategies.constraints.schemas import long_constants, many_references, schemas
 
@@ -148,6 +153,58 @@ def test_wide_automata_are_kept_within_their_bytes() -> None:
         [answer] = MODEL.generate([1, 2], asked(case, max_tokens=8, block_length=8))
         assert answer.outputs
     assert KEPT.num_bytes < 2**27
+
+
+class Broken(Constraint):
+    """Fails as it is told to, in a child or beside the engine."""
+
+    in_child: ClassVar[bool] = True
+    how: str
+
+    def expression(self) -> Any:
+        answers = {"none": None, "bytes": b"a", "number": 3}
+        if self.how in answers:
+            return answers[self.how]
+        if self.how == "exit":
+            os._exit(0)
+        raise {"leave": SystemExit, "interrupt": KeyboardInterrupt, "value": ValueError}[self.how]
+
+
+class BrokenHere(Broken):
+    """The same beside the engine."""
+
+    in_child: ClassVar[bool] = False
+
+
+BLAMED = "constraint 'broken' of plugin 'guest': "
+FAILURES = [
+    ("none", 500, f"{BLAMED}TypeError: expression() must return a text, .*, not NoneType: None"),
+    ("bytes", 500, f"{BLAMED}TypeError: expression() must return a text, .*, not bytes: b'a'"),
+    ("number", 500, f"{BLAMED}TypeError: expression() must return a text, .*, not int: 3"),
+    ("leave", 500, f"{BLAMED}SystemExit"),
+    ("interrupt", 500, f"{BLAMED}KeyboardInterrupt"),
+    ("value", 500, f"{BLAMED}ValueError"),
+]
+
+
+@pytest.mark.parametrize(
+    ("broken", "failures"),
+    [
+        (Broken, [*FAILURES, ("exit", 400, "needs more than 1 GiB of memory or 2 s to prepare")]),
+        (BrokenHere, FAILURES),
+    ],
+)
+def test_a_constraint_that_always_fails_says_why_and_not_to_try_again(
+    broken: type[Constraint], failures: list[tuple[str, int, str]]
+) -> None:
+    catalog = with_guests(constraints={"broken": broken})
+    with serving(AsyncLLM(AsciiPredictor(), catalog=catalog)) as url:
+        for how, status, told in failures:
+            asked = {"constraint": "broken", "constraint_settings": {"how": how}}
+            body = {"prompt": "a", "max_tokens": 4, "dise": asked}
+            answer = httpx.post(f"{url}/v1/completions", json=body, timeout=60)
+            assert (answer.status_code, how) == (status, how), answer.text
+            assert re.search(told.replace("()", r"\(\)"), answer.json()["error"]["message"])
 
 
 def test_while_constraints_are_prepared_others_are_answered() -> None:

@@ -217,17 +217,18 @@ def test_a_strategy_that_leaves_is_named_in_any_thread(
         def select(self, sequence: Any) -> Any:
             raise error("its own")
 
-    async def serve(**options: Any) -> None:
-        async with AsyncLLM(ToyPredictor(), **options) as llm:
-            await llm.score([1], [2], ScoringParams(selector="bad"))
+    catalog, params = with_guests(selectors={"bad": Leaving}), ScoringParams(selector="bad")
 
-    catalog = with_guests(selectors={"bad": Leaving})
+    async def serve() -> None:
+        async with AsyncLLM(ToyPredictor(), catalog=catalog) as llm:
+            await llm.score([1], [2], params)
+
+    def score() -> None:
+        LLM(ToyPredictor(), catalog=catalog).score([1], [2], params)
+
     told = f"^selector 'bad' of plugin 'guest': {error.__name__}: its own$"
     with pytest.raises(PlanError, match=told):
-        if is_served:
-            asyncio.run(serve(catalog=catalog))
-        else:
-            LLM(ToyPredictor(), catalog=catalog).score([1], [2], ScoringParams(selector="bad"))
+        asyncio.run(serve()) if is_served else score()
 
 
 def test_ctrl_c_in_a_strategy_is_no_failure_of_it() -> None:

@@ -7,6 +7,7 @@ import os
 import random
 import re
 import resource
+import signal
 import threading
 import time
 from typing import ClassVar
@@ -14,7 +15,7 @@ from typing import ClassVar
 import psutil
 import pytest
 
-from dise_core.constraints import building, child
+from dise_core.constraints import building, child, host
 from dise_core.constraints.automaton import Automaton
 from dise_core.constraints.building import Source, Stop, StoppedError, UnfinishedError, build
 from dise_core.constraints.child import QUICK, SLOW
@@ -243,6 +244,31 @@ def test_an_expression_is_made_under_the_limits_of_the_child() -> None:
     with pytest.raises(InputError, match="takes longer than 2 s to prepare"):
         build(Source.of(Slow(seconds=100)))
     assert time.process_time() - before < 1
+
+
+class Waiting(Constraint):
+    """Waits for what never comes."""
+
+    in_child: ClassVar[bool] = True
+
+    def expression(self) -> str:
+        threading.Event().wait()
+        return "never"
+
+
+def test_a_constraint_that_only_waits_is_told_from_one_that_came_to_no_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waiting, killed = Source.of(Waiting()), -signal.SIGKILL
+    assert building._answer(waiting, QUICK, Stop()) == child.IDLE
+    assert host.reason_of(killed, child.LATE, 0.15) == child.LATE
+    assert host.reason_of(killed, child.FAILED, 0.0) == child.FAILED
+    assert host.reason_of(-signal.SIGXCPU, child.LATE, 2.0) == child.OUT_OF_TIME
+    monkeypatch.setattr(building, "_answer", lambda *_: child.IDLE)
+    with pytest.raises(InputError, match=r"was not prepared in 20 s, .* it waits for something"):
+        build(waiting)
+    with pytest.raises(UnfinishedError):
+        build(waiting, QUICK)
 
 
 def test_settings_that_are_no_json_are_refused() -> None:
