@@ -50,13 +50,19 @@ class Catalog:
     entries: Mapping[str, Entries]
     problems: tuple[PluginError, ...] = ()
 
+    def __post_init__(self) -> None:
+        for plural in self.entries.keys() - kinds.BY_PLURAL.keys():
+            raise UnknownNameError("kind", plural, kinds.BY_PLURAL)
+
     def __getattr__(self, plural: str) -> Entries:
         if plural not in kinds.BY_PLURAL:
             raise AttributeError(f"a catalog has no {plural!r}")
         return self.entries.get(plural, {})
 
     def having(self, **entries: Entries) -> Self:
-        """Return the catalog with these entries. Their keys are the kinds' plurals."""
+        """Return the catalog with these entries, by the kinds' plurals. Raises
+        UnknownNameError for another.
+        """
         return replace(self, entries={**self.entries, **entries})
 
     def entry(self, kind: kinds.Kind[C], name: str, title: str | None = None) -> Entry[Any]:

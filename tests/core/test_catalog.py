@@ -1,5 +1,6 @@
 """Names: the selector grammar, unknown names, settings."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -76,6 +77,13 @@ def test_an_unknown_name_lists_the_known_ones_and_suggests_the_nearest(
 ) -> None:
     with pytest.raises(UnknownNameError, match=f"unknown {problem}"):
         getattr(installed_catalog(), kind)(name)
+
+
+@pytest.mark.parametrize("make", [Catalog, lambda entries: installed_catalog().having(**entries)])
+def test_a_kind_that_there_is_not_is_refused(make: Callable[..., Catalog]) -> None:
+    problem = "unknown kind 'unmasking'. Did you mean 'unmasking_policies'? Known: commands, "
+    with pytest.raises(UnknownNameError, match=re.escape(problem)):
+        make({"unmasking": {}})
 
 
 def test_llada_writes_policies_with_an_underscore() -> None:
