@@ -42,7 +42,15 @@ class Service:
             self.begin(llm)
 
     def begin(self, llm: AsyncLLM) -> None:
-        """Answer with this model. Raises InputError for defaults that it refuses."""
+        """Answer with this model. Raises InputError for what is no AsyncLLM, and for
+        defaults that it refuses.
+        """
+        if not isinstance(llm, AsyncLLM):
+            raise InputError(
+                f"A server answers with an AsyncLLM, and {llm!r:.80} is none: make "
+                "AsyncLLM(...) with the same arguments.",
+                "model",
+            )
         llm.catalog.check(self.defaults.params)
         HOST.begin()
         self._llm = llm

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 
 from dise_app import create_app
 from dise_app.server.limits import Limits
-from dise_core import AsyncLLM
+from dise_core import LLM, AsyncLLM, InputError
 from tests.app.serving import serving
 from tests.ascii_model import AsciiPredictor
 
@@ -125,6 +125,12 @@ def test_a_refused_variable_of_a_chat_template_is_named(
     plain = {"prompt": "ab"} | THINKING
     assert "are for messages" in thinker.post("/tokenize", json=plain).text
     assert thinker.post("/v1/completions", json=plain).status_code == 400
+
+
+def test_a_server_is_made_of_an_async_model_alone() -> None:
+    problem = r"A server answers with an AsyncLLM, and LLM\('ascii'\) is none: make AsyncLLM\("
+    with pytest.raises(InputError, match=problem):
+        create_app(LLM(AsciiPredictor()))  # type: ignore[arg-type]
 
 
 def test_a_mounted_server_has_its_own_open_paths() -> None:
