@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from functools import cache
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, decoders, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
@@ -95,6 +97,25 @@ def test_all_but_added_tokens_spell_bytes(kind: str) -> None:
     assert special - {None} <= unknown
     assert len(unknown) <= len(special) + 8
     assert subject.drops_first_space == (kind in SPACED)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *UNKNOWN])
+def test_every_name_of_the_vocabulary_has_its_id(kind: str) -> None:
+    subject = made(kind)
+    vocabulary = subject._tokenizer.get_vocab()
+    assert vocabulary.keys() >= {*subject.added_tokens}
+    assert {name: subject.id_of(name) for name in vocabulary} == vocabulary
+    assert subject.id_of("a name that no vocabulary has") is None
+
+
+def test_a_name_is_looked_up_without_a_copy_of_the_vocabulary() -> None:
+    words = {f"word {number}": number for number in range(20_000)}
+    subject = FastTokenizer(PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(words))))
+    tracemalloc.start()
+    assert subject.id_of("word 7") == 7
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**14, "at 20,000 names of 50 bytes and more"
 
 
 @pytest.mark.parametrize("kind", UNKNOWN)

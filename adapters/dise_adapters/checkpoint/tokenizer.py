@@ -186,7 +186,7 @@ class FastTokenizer(Tokenizer):
 
     def id_of(self, token: str) -> int | None:
         """Return the id of the token of that name; None if the vocabulary lacks it."""
-        token_id: int | None = self._tokenizer.get_vocab().get(token)
+        token_id: int | None = self._tokenizer.backend_tokenizer.token_to_id(token)
         return token_id
 
     @property
