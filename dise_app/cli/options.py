@@ -1,6 +1,7 @@
 """The options of the verbs: those of params.py, and those of the command alone."""
 
 from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -67,20 +68,29 @@ SHARED = Own(
     ),
 )
 
-RUNNERS = [entry.load() for entry in installed_plugins().file_runners.values()]
-"""The classes of guests' ways to answer files."""
 
-FILES = Own(
-    "Many requests from a file",
-    input=option(Path | None, "JSON lines to read; - is standard input."),
-    output=option(
-        Path | None, "JSON lines to write, in the order of the input; - is standard output."
-    ),
-    resume=option(
-        bool, "Answer only the lines that OUTPUT lacks, those that failed too.", False, "--resume"
-    ),
-    overwrite=option(bool, "Replace what OUTPUT holds.", False, "--overwrite"),
-    **{name: its for cls in RUNNERS for name, its in FieldOptions(cls).options.items()},
+@cache
+def runners() -> list[type[FileRunner]]:
+    """Return the classes of guests' ways to answer files."""
+    return [entry.load() for entry in installed_plugins().file_runners.values()]
+
+
+FILES = cache(
+    lambda: Own(
+        "Many requests from a file",
+        input=option(Path | None, "JSON lines to read; - is standard input."),
+        output=option(
+            Path | None, "JSON lines to write, in the order of the input; - is standard output."
+        ),
+        resume=option(
+            bool,
+            "Answer only the lines that OUTPUT lacks, those that failed too.",
+            False,
+            "--resume",
+        ),
+        overwrite=option(bool, "Replace what OUTPUT holds.", False, "--overwrite"),
+        **{name: its for cls in runners() for name, its in FieldOptions(cls).options.items()},
+    )
 )
 
 FORMS = Own(
@@ -97,21 +107,25 @@ _FORMS: dict[str, tuple[str, str, Callable[[Any], object]]] = {
 }
 """The constraint of each of FORMS, its setting, and what makes the setting."""
 
-ENGINE_OPTIONS = [entry.load().options for entry in installed_plugins().engines.values()]
-"""The classes of options that only one engine takes."""
 
-ENGINE = FieldOptions(EngineConfig, panel=MODEL, more=ENGINE_OPTIONS)
+def _engine(without: Fields | None = None) -> FieldOptions:
+    """Return how a model is loaded, with the options that only one engine takes."""
+    own = (entry.load().options for entry in installed_plugins().engines.values())
+    return FieldOptions(EngineConfig, without, panel=MODEL, more=own)
 
-ROUTES = FieldOptions(
-    Params,
-    panel="What requests to plugins' routes leave unsaid",
-    more=[entry.load() for entry in installed_plugins().route_options.values()],
-)
-"""What plugins with routes let the operator of a server set."""
+
+def _routes() -> FieldOptions:
+    panel = "What requests to plugins' routes leave unsaid"
+    options = (entry.load() for entry in installed_plugins().route_options.values())
+    return FieldOptions(Params, panel=panel, more=options)
+
 
 UNCALIBRATED = {"calibration": "experiments fit their own maps, each answer's on other questions"}
 
-ENGINE_ALONE = FieldOptions(EngineConfig, UNCALIBRATED, panel=MODEL, more=ENGINE_OPTIONS)
+ENGINE, ENGINE_ALONE = cache(_engine), cache(partial(_engine, UNCALIBRATED))
+
+ROUTES = cache(_routes)
+"""What plugins with routes let the operator of a server set."""
 
 ENDING = FieldOptions(Ending, panel=PANELS[ScoringParams])
 """Whether given texts end."""
@@ -156,8 +170,8 @@ def scoring_params(parts: Parts) -> ScoringParams:
 
 def runner_of(files: Fields) -> FileRunner | None:
     """Return the guest that answers the requests of a file, if one does."""
-    runners = (cls(**{name: files[name] for name in cls.model_fields}) for cls in RUNNERS)
-    return next((runner for runner in runners if runner.takes(files)), None)
+    made = (cls(**{name: files[name] for name in cls.model_fields}) for cls in runners())
+    return next((runner for runner in made if runner.takes(files)), None)
 
 
 def with_samples(params: Fields, samples: int | None) -> Record:

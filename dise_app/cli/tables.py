@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -104,7 +104,14 @@ class FieldOptions:
         }
 
 
-Table = Own | FieldOptions
+Made = Own | FieldOptions
+Table = Made | Callable[[], Made]
+"""One to which plugins add is a function, called where a verb is made: who brings verbs is
+imported before anybody knows what else it brings.
+"""
+
+ASKED = ("__signature__", "__annotations__", "headings", "left_out")
+"""What typer and the help ask of a verb."""
 
 
 def _use_classes(kind: Kind[Any], names: str) -> None:
@@ -171,6 +178,37 @@ def verb(*most_used: str, **tables: Table) -> Callable[[Verb], Verb]:
     gets as its argument `parts`, and --debug, which main reads. most_used: the options of
     its first group.
     """
+
+    def decorate(function: Verb) -> Verb:
+        assigned = ("__module__", "__name__", "__qualname__", "__doc__")
+        late = _Late(lambda: _made(function, most_used, tables))
+        return functools.wraps(function, assigned)(late)
+
+    return decorate
+
+
+class _Late:
+    """A verb that is made once typer asks for its options."""
+
+    def __init__(self, make: Callable[[], Verb]) -> None:
+        self._make = make
+
+    @functools.cached_property
+    def _verb(self) -> Verb:
+        return self._make()
+
+    def __call__(self, *args: Any, **values: Any) -> None:
+        self._verb(*args, **values)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ASKED:
+            raise AttributeError(f"a verb has no {name!r}")
+        vars(self).update({asked: getattr(self._verb, asked) for asked in ASKED})
+        return vars(self)[name]
+
+
+def _made(function: Verb, most_used: Sequence[str], given: Mapping[str, Table]) -> Verb:
+    tables = {name: table() if callable(table) else table for name, table in given.items()}
     options = {name: its for table in tables.values() for name, its in table.options.items()}
     ordered = {name: options[name] for name in (*most_used, *options)} | {"debug": DEBUG}
     headings = {name: head for table in tables.values() for name, head in table.headings.items()}
@@ -179,28 +217,25 @@ def verb(*most_used: str, **tables: Table) -> Callable[[Verb], Verb]:
         for name, (kind, default) in {"context": (typer.Context, REQUIRED), **ordered}.items()
     ]
 
-    def decorate(function: Verb) -> Verb:
-        own_parameters = [
-            parameter.replace(kind=parameter.KEYWORD_ONLY)
-            for name, parameter in inspect.signature(function, eval_str=True).parameters.items()
-            if name != "parts"
-        ]
+    own_parameters = [
+        parameter.replace(kind=parameter.KEYWORD_ONLY)
+        for name, parameter in inspect.signature(function, eval_str=True).parameters.items()
+        if name != "parts"
+    ]
 
-        @functools.wraps(function)
-        def command(context: typer.Context, **values: Any) -> None:
-            sources = {name: context.get_parameter_source(name) for name in values}
-            explicit = {n for n, source in sources.items() if source and source.name != "DEFAULT"}
-            read = {part: table.read(values, explicit) for part, table in tables.items()}
-            parts = {"parts": Parts(command=function.__name__, **read)} if tables else {}
-            function(**{p.name: values[p.name] for p in own_parameters}, **parts)
+    @functools.wraps(function)
+    def command(context: typer.Context, **values: Any) -> None:
+        sources = {name: context.get_parameter_source(name) for name in values}
+        explicit = {n for n, source in sources.items() if source and source.name != "DEFAULT"}
+        read = {part: table.read(values, explicit) for part, table in tables.items()}
+        parts = {"parts": Parts(command=function.__name__, **read)} if tables else {}
+        function(**{p.name: values[p.name] for p in own_parameters}, **parts)
 
-        signature = inspect.Signature([parameters[0], *own_parameters, *parameters[1:]])
-        command.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
-        vars(command).update(
-            __signature__=signature,
-            headings=headings | dict.fromkeys(most_used, MOST_USED),
-            left_out=dict(item for table in tables.values() for item in table.without.items()),
-        )
-        return command
-
-    return decorate
+    signature = inspect.Signature([parameters[0], *own_parameters, *parameters[1:]])
+    command.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
+    vars(command).update(
+        __signature__=signature,
+        headings=headings | dict.fromkeys(most_used, MOST_USED),
+        left_out=dict(item for table in tables.values() for item in table.without.items()),
+    )
+    return command
