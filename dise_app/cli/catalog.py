@@ -13,6 +13,7 @@ from dise_app.cli import options
 from dise_core import DiseError, PluginError, UnknownNameError
 from dise_core.errors import error_line
 from dise_core.plugins.catalog import Catalog
+from dise_core.plugins.entry import Entry
 from dise_core.plugins.hookspecs import INTERFACE_VERSION
 from dise_core.plugins.kinds import KINDS, Kind
 from dise_core.scoring.explaining import sentence
@@ -32,8 +33,9 @@ def plugins(
 ) -> None:
     """List the strategies and adapters that are installed.
 
-    By the plugin they came from; of one --kind with their settings. A broken plugin is
-    named on standard error (with --json under "problems" too), and the exit code is 1.
+    By the plugin they came from; of one --kind with their settings. All are imported: a
+    broken plugin is named on standard error (with --json under "problems" too), and the
+    exit code is 1.
     """
     from dise_app.cli import listings
     from dise_app.settings import settings_or_problem
@@ -44,7 +46,7 @@ def plugins(
     for listed in KINDS if kind is None else [_kind_of(kind)]:
         for name, entry in getattr(catalog, listed.plural).items():
             try:
-                value = entry.load() if listed.holds_classes else entry.value
+                value = _opened(entry, listed)
             except PluginError as error:
                 problems.append(error)
                 continue
@@ -109,6 +111,17 @@ def models(
         card = gguf_card(gguf_path(model)) | {"would be loaded as": _loaded_as(model, catalog)}
         rows = [row | {"file": card} for row in rows]
     _finish("models", rows, problems, None if as_json else show_models)
+
+
+def _opened(entry: Entry[Any], kind: Kind[Any]) -> object:
+    """Return what is listed of an entry: its class, or where it is. What a third party
+    names by its place is imported; ours may need an extra. Raises PluginError.
+    """
+    if kind.holds_classes:
+        return entry.load()
+    if not entry.is_built_in:
+        entry.load()
+    return entry.value
 
 
 def _loaded_as(model: str, catalog: Catalog) -> str:

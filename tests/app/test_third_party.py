@@ -198,7 +198,7 @@ def dise_commands():
 
 @hookimpl
 def dise_datasets():
-    return {"lengths": LENGTHS}
+    return {"lengths": LENGTHS, "lost": "guest:lost"}
 
 
 @hookimpl
@@ -209,6 +209,69 @@ def dise_routes():
 @hookimpl
 def dise_route_options():
     return {"count": Counting}
+"""
+
+WHOLE = """
+from dise_app import *
+from dise_core import Backend, hookimpl
+from dise_core.params.base import Params
+
+
+class Counting(Params):
+    weight: int = 1
+    'What a token counts.'
+
+
+class Threads(Params):
+    whole_threads: int = 2
+    'Threads of its engine.'
+
+
+class Whole(Backend):
+    'An engine with an option.'
+
+    options = Threads
+
+    @classmethod
+    def open(cls, checkpoint, config):
+        raise NotImplementedError
+
+
+class Queue(FileRunner):
+    queue: str | None = None
+    'Where the requests go.'
+
+    def takes(self, files):
+        return self.queue is not None
+
+    def run(self, work):
+        print(self.queue, work.command)
+
+
+@verb("model", models=SCORED["models"], engine=SCORED["engine"], files=SCORED["files"])
+def told(*, parts: Parts) -> None:
+    'Tell what it was given.'
+    print(parts.engine, parts.files["queue"])
+
+
+@hookimpl
+def dise_commands():
+    return {"told": told}
+
+
+@hookimpl
+def dise_route_options():
+    return {"whole": Counting}
+
+
+@hookimpl
+def dise_engines():
+    return {"whole": Whole}
+
+
+@hookimpl
+def dise_file_runners():
+    return {"whole": Queue}
 """
 
 SERVED = """
@@ -602,7 +665,7 @@ def test_a_guest_adds_a_verb_a_route_and_a_data_set_and_what_is_broken_breaks_no
     data.write_text("\n".join(map(json.dumps, rows)))
     evaluate = ("eval", "given", "--dataset", "lengths", "--data", data, "--score", "dise")
     with environment.installed("guest", GUEST):
-        helped, serve, bad, counted, lost, odd, unknown, scored, graded, models = environment.each(
+        helped, serve, bad, counted, lost, odd, unknown, scored, graded, *listed = environment.each(
             ("--help",),
             ("serve", "--help"),
             ("serve", "--joint", "--weight", "x"),
@@ -613,6 +676,7 @@ def test_a_guest_adds_a_verb_a_route_and_a_data_set_and_what_is_broken_breaks_no
             ("score", "--response", "1+2=3"),
             (*evaluate, "--output", output),
             ("models", "--json"),
+            ("plugins", "--json"),
         )
         served = environment.run(environment.python, "-c", SERVED)
     assert graded.returncode == 0, graded.stderr
@@ -628,6 +692,10 @@ def test_a_guest_adds_a_verb_a_route_and_a_data_set_and_what_is_broken_breaks_no
     assert odd.stderr.startswith("dise: plugin 'guest': the verb 'odd' cannot be made: ")
     assert unknown.returncode == 2
     assert (scored.returncode, scored.stderr) == (0, "")
+    models, plugins = listed
+    problems = json.loads(plugins.stdout)["problems"]
+    broken = [entry for entry in problems if "'guest:lost' cannot be imported" in entry["problem"]]
+    assert (plugins.returncode, [entry["plugin"] for entry in broken]) == (1, ["guest"] * 3)
     by_name = {row["name"]: row["by_name"] for row in json.loads(models.stdout)["models"]}
     assert (models.returncode, by_name["countdown"], by_name["failing"]) == (1, True, False)
     failure = "fails in claims(): OSError: no route to the hub"
@@ -635,6 +703,25 @@ def test_a_guest_adds_a_verb_a_route_and_a_data_set_and_what_is_broken_breaks_no
     assert json.loads(served.stdout) == [{"count": 15}, 415, "list"]
     assert "plugin 'guest': 'guest:lost' cannot be imported" in served.stderr
     assert "plugin 'guest': POST /v1/score is a route already" in served.stderr
+
+
+def test_what_a_module_adds_is_there_whatever_of_ours_it_imports_and_decorates(
+    environment: Environment, tmp_path: Path
+) -> None:
+    (tmp_path / "in.jsonl").write_text("{}\n")
+    files = ("--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl", "--queue", "q")
+    with environment.installed("whole", WHOLE):
+        serve, told, queued, listed = environment.each(
+            ("serve", "--help"),
+            ("told", "--whole-threads", "3", "--queue", "q"),
+            ("score", *files),
+            ("plugins",),
+        )
+    assert re.search(r"--weight +INTEGER +What a token counts\.", serve.stdout)
+    assert re.search(r"--whole-threads +INTEGER +Threads of its engine\.", serve.stdout)
+    assert (told.stdout, told.stderr) == ("{'whole_threads': 3} q\n", "")
+    assert (queued.stdout, queued.stderr) == ("q score\n", "")
+    assert (listed.returncode, listed.stderr) == (0, "")
 
 
 def test_the_wheel_holds_its_packages_and_the_models(tmp_path: Path) -> None:
