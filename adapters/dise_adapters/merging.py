@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,13 @@ class Adapted(WeightSource):
     @property
     def stored(self) -> Mapping[str, Stored]:
         return self.base.stored
+
+    @property
+    def hub_id(self) -> str | None:
+        return self.base.hub_id
+
+    def fetched(self) -> Adapted:
+        return replace(self, base=self.base.fetched())
 
     def slices(self) -> dict[str, Any]:
         slices = self.base.slices()

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Self
 
 from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.checkpoint.files import one_line, refused
-from dise_adapters.checkpoint.hub import ModelFiles, config_if_any, fetch, is_gguf, read_config
+from dise_adapters.checkpoint.hub import ModelFiles, config_if_any, described, is_gguf, read_config
 from dise_adapters.checkpoint.lora import Lora
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
-from dise_adapters.checkpoint.weights import Safetensors, WeightSource
+from dise_adapters.checkpoint.weights import WeightSource
 from dise_adapters.families.blocks import in_words
 from dise_adapters.families.family import Checkpoint, Family
 from dise_adapters.families.names import architectures, checkpoint_names
@@ -67,10 +67,11 @@ class CheckpointPredictor(MaskPredictor):
 
     @classmethod
     def load(cls, model: str, config: EngineConfig) -> Self:
-        """Return the model. Raises CheckpointError for an unsupported variant, ModelError
-        if loading fails otherwise, InputError for a path that does not exist.
+        """Return the model, whose weights stay on the hub until they are needed. Raises
+        CheckpointError for an unsupported variant, ModelError if loading fails otherwise,
+        InputError for a path that does not exist.
         """
-        return cls(fetch(model, config.revision), str(model), config)
+        return cls(described(model, config.revision), str(model), config)
 
     def __init__(
         self, files: ModelFiles, name: str, config: EngineConfig, reader: Reader | None = None
@@ -82,7 +83,7 @@ class CheckpointPredictor(MaskPredictor):
             reason = f"its architecture, {fields.get('model_type')}, is not this adapter's"
         if reason is not None:
             raise CheckpointError(f"{name} is refused: {one_line(reason)}")
-        weights: WeightSource = gguf or Safetensors(folder)
+        weights = files.weights
         read = None
         settings = family.settings(fields, str(weights.path))
         if settings is None:
@@ -166,8 +167,9 @@ class CheckpointPredictor(MaskPredictor):
     def _loaded(self, shown: Shown = unshown) -> Reader:
         if self._reader is None:
             self.fit()
+            weights = self._checkpoint.weights.fetched()
             with shown(self.info.name) as told:
-                checkpoint = replace(self._checkpoint, told=told)
+                checkpoint = replace(self._checkpoint, weights=weights, told=told)
                 self._reader = self._backend.open(checkpoint, self._config)
         return self._reader
 
@@ -199,7 +201,8 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> Reader:
     """
     backend = catalog_for(config).backend(config.engine)
     [fitted] = backend.fitted([(checkpoint, config)])
-    return backend.open(checkpoint, fitted)
+    here = replace(checkpoint, weights=checkpoint.weights.fetched())
+    return backend.open(here, fitted)
 
 
 def predictor_of(family: Family, checked_on: str = "") -> type[CheckpointPredictor]:

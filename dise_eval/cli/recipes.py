@@ -56,28 +56,11 @@ def recipe(*, parts: options.Parts) -> None:
         graded=chosen,
         engine=parts.engine,
     )
-    _refuse_too_large(followed, chosen["model"], EngineConfig(**parts.engine))
     llm, problems = load(asked, params.seed or 0)
     deviations = _deviations(followed, problems, given, parts.sampling, parts.engine)
     way, mode = Way(name, params), mode_of(asked)
     run = Followed(llm, problems, [way], mode, {}, deviations, began, recipe=followed)
     finish(run, asked.run, "recipes:followed")
-
-
-def _refuse_too_large(recipe: Recipe, model: str, config: EngineConfig) -> None:
-    """Raise InputError for a recipe's model that is not here and would not fit. What is
-    here is weighed when it is opened, by its files' headers, and so is any other model.
-    """
-    from huggingface_hub import try_to_load_from_cache
-
-    from dise_adapters.checkpoint.weights import INDEX, SINGLE
-    from dise_adapters.local.loading.room import refuse_unloaded
-
-    if model != recipe.model or not recipe.billions or config.engine != "transformers":
-        return
-    cached = (try_to_load_from_cache(model, file) for file in (SINGLE, INDEX))
-    if not any(isinstance(path, str) for path in cached):
-        refuse_unloaded(model, int(recipe.billions * 1e9), not recipe.is_mixture, config)
 
 
 def _deviations(

@@ -47,10 +47,6 @@ class Recipe(Params):
 
     model: Name
     """A hub id, a folder or an embedded model, and no server."""
-    billions: Annotated[float, Field(gt=0)] | None = None
-    """The model's weights, by which it is refused before a download where none fits."""
-    is_mixture: bool = False
-    """Whether the model has experts."""
     dataset: Name
     """A data set's name, or a file in the recipe's own folder, ./NAME.jsonl."""
     rows: str | None = None

@@ -22,7 +22,7 @@ from dise_adapters.vllm.server.predictor import VllmServerPredictor
 from dise_core import LLM, InputError
 from dise_core.errors import CheckpointError
 from dise_core.testing import check_claims
-from tests.hubs import Hub, ask, serving
+from tests.hubs import ask, hub_of, serving
 from tests.published import PUBLISHED
 
 CONFIGS = {
@@ -115,15 +115,15 @@ def test_a_name_that_is_no_path_is_nobodys_and_an_input_error(name: str) -> None
 def test_a_hub_is_asked_once_for_all_adapters(
     tmp_path: Path, failures: list[int], told: str, num_failed: int, num_fetched: int
 ) -> None:
-    hub = Hub(failures=failures, config=CONFIGS["bert"].encode())
+    hub = hub_of(tmp_path / "hub", failures, CONFIGS["bert"].encode())
     with serving(hub) as endpoint:
         answer = ask(endpoint, tmp_path, script=LOAD)
     assert told in answer
-    assert (hub.num_failed, hub.num_fetched) == (num_failed, num_fetched)
+    assert (hub.num_failed, len(hub.fetched)) == (num_failed, num_fetched)
 
 
 def test_a_folder_never_asks_the_hub(folders: list[str], tmp_path: Path) -> None:
-    hub = Hub(failures=[404] * 50)
+    hub = hub_of(tmp_path / "hub", [404] * 50)
     script = LOAD.replace('"someone/some-model"', repr(folders[3]))
     with serving(hub) as endpoint:
         answer = ask(endpoint, tmp_path / "home", script=script)
@@ -132,14 +132,14 @@ def test_a_folder_never_asks_the_hub(folders: list[str], tmp_path: Path) -> None
 
 
 def test_a_busy_hub_is_asked_again(tmp_path: Path) -> None:
-    hub = Hub(failures=[503, 500])
+    hub = hub_of(tmp_path / "hub", [503, 500])
     with serving(hub) as endpoint:
         assert ask(endpoint, tmp_path) == "{'model_type': 'llada'}"
     assert hub.num_failed == 2
 
 
 def test_a_refusal_is_final(tmp_path: Path) -> None:
-    hub = Hub(failures=[401] * 50)
+    hub = hub_of(tmp_path / "hub", [401] * 50)
     with serving(hub) as endpoint:
         answer = ask(endpoint, tmp_path)
     assert answer.startswith("ModelError")

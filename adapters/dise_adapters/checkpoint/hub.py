@@ -2,32 +2,40 @@
 
 import os.path
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Self
 
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
-
-from dise_adapters.checkpoint.files import one_line, read_object
+from dise_adapters.checkpoint.asking import asked
+from dise_adapters.checkpoint.files import read_object
 from dise_adapters.checkpoint.gguf import GgufFile
 from dise_adapters.checkpoint.lora import CONFIG as ADAPTER_CONFIG
-from dise_core import CheckpointError, DiseError, InputError, ModelError
+from dise_adapters.checkpoint.unfetched import Unfetched
+from dise_adapters.checkpoint.weights import Safetensors, WeightSource
+from dise_core import CheckpointError, DiseError, InputError
 from dise_core.models.named import ModelName
 from dise_core.records import JsonFields
 
 CONFIG = ["config.json"]
-_EVERYTHING = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
-_ATTEMPTS = 4
-_TRANSIENT_STATUS = {408, 425, 429, 500, 502, 503, 504}
+DESCRIPTION = ["*.json", "*.jinja", "*.model", "*.txt"]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """A model's folder, and the fields of its config.json or of its GGUF file."""
+    """A model's folder, and the fields of its config.json or of its GGUF file. unfetched:
+    its weights where they are still on the hub.
+    """
 
     folder: Path
     fields: JsonFields
     gguf: GgufFile | None = None
+    unfetched: Unfetched | None = None
+
+    @property
+    def weights(self) -> WeightSource:
+        """Its weights, wherever they are."""
+        return self.gguf or self.unfetched or Safetensors(self.folder)
 
     @classmethod
     def within(cls, folder: Path) -> Self:
@@ -62,9 +70,24 @@ def _look_up(model: str, revision: str | None) -> ModelFiles | None:
 
 
 def fetch(model: str, revision: str | None = None) -> ModelFiles:
-    """Return a model's files, downloaded first if on the hub. Raises as `find` does."""
+    """Return a model's files, downloaded first if on the hub. Raises as `find` does, and
+    InputError for weights that are larger than the disk.
+    """
+    files = described(model, revision)
+    files.weights.fetched()
+    return replace(files, unfetched=None)
+
+
+def described(model: str, revision: str | None = None) -> ModelFiles:
+    """Return a model's files. Of one on the hub all but the weights are downloaded, unless
+    these are here. Raises as `find` does.
+    """
     files = find(model, revision) if is_gguf(model) or _is_folder(model) else None
-    return files or ModelFiles.within(model_folder(model, revision))
+    if files is not None:
+        return files
+    files = ModelFiles.within(model_folder(model, revision, DESCRIPTION))
+    is_here = Safetensors(files.folder).is_here
+    return files if is_here else replace(files, unfetched=Unfetched(files.folder, str(model)))
 
 
 def read_config(model: str, revision: str | None = None) -> JsonFields | None:
@@ -94,19 +117,11 @@ def model_folder(
     """
     if _is_folder(model):
         return Path(model).expanduser()
-    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub import snapshot_download
 
-    retrying = Retrying(
-        retry=retry_if_exception(_is_transient),
-        stop=stop_after_attempt(1 if constants.HF_HUB_OFFLINE else _ATTEMPTS),
-        wait=wait_exponential(multiplier=0.5, max=20),
-        reraise=True,
-    )
-    patterns = patterns or _EVERYTHING
-    try:
-        return Path(retrying(snapshot_download, model, revision=revision, allow_patterns=patterns))
-    except Exception as error:
-        raise _unavailable(model, error) from error
+    patterns = patterns or [*DESCRIPTION, "*.safetensors"]
+    download = partial(snapshot_download, model, revision=revision, allow_patterns=patterns)
+    return Path(asked(model, download))
 
 
 def is_gguf(model: str) -> bool:
@@ -129,42 +144,3 @@ def _is_folder(model: str) -> bool:
     if model.startswith((".", "/", "~")):
         raise InputError(f"there is no folder {model!r:.300}", "model")
     return False
-
-
-def _is_transient(error: BaseException) -> bool:
-    """Return whether a retry may help, as after a timeout or from a busy server."""
-    from huggingface_hub import errors
-
-    cause = _cause(error)
-    if isinstance(cause, errors.HfHubHTTPError):
-        return getattr(cause.response, "status_code", None) in _TRANSIENT_STATUS
-    client_error = errors.HfHubHTTPError.__bases__[0]  # of whichever client the library uses
-    return isinstance(cause, (client_error, ConnectionError, TimeoutError))
-
-
-def _cause(error: BaseException) -> BaseException:
-    """Return why the hub did not answer, if the error only says that nothing is here."""
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    return (isinstance(error, LocalEntryNotFoundError) and error.__cause__) or error
-
-
-def _unavailable(model: str, error: Exception) -> ModelError:
-    from huggingface_hub import errors
-
-    if isinstance(error, errors.GatedRepoError):
-        return ModelError(
-            f"model {model!r} is gated: accept its terms on its page, then log in with "
-            "`hf auth login`"
-        )
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return ModelError(
-            f"the hub has no model {model!r} that you may read; check the name, or log in with "
-            "`hf auth login`"
-        )
-    if _is_transient(error):
-        return ModelError(
-            f"model {model!r} is not on this machine and the hub cannot be reached; connect, or "
-            "give the folder of a checkpoint that you have"
-        )
-    return ModelError(f"model {model!r} cannot be downloaded: {one_line(_cause(error))}")

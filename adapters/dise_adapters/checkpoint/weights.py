@@ -47,6 +47,15 @@ class WeightSource(ABC):
     def stored(self) -> Mapping[str, Stored]:
         """The weights by name. Raises CheckpointError where a head cannot be right."""
 
+    @property
+    def hub_id(self) -> str | None:
+        """The model on the hub whose weights they are; None once they are here."""
+        return None
+
+    def fetched(self) -> WeightSource:
+        """Return the weights on this machine, downloaded first where they are not."""
+        return self
+
     @abstractmethod
     def slices(self) -> dict[str, Any]:
         """Return for each weight what reads it when indexed, as transformers takes it."""
@@ -67,6 +76,12 @@ class Safetensors(WeightSource):
     @property
     def folder(self) -> Path:
         return self.path
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the folder has all of them. Raises CheckpointError for a bad index."""
+        has_any = (self.path / SINGLE).is_file() or (self.path / INDEX).is_file()
+        return has_any and all(path.is_file() for path in self._files)
 
     @cached_property
     def stored(self) -> Mapping[str, Stored]:

@@ -1,4 +1,4 @@
-"""Recipes: what ships, a stranger's file, refusals before a download, kills, time."""
+"""Recipes: what ships, a stranger's file, kills, time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import math
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from dise_adapters.local.loading import claims
 from dise_core import InputError, Plan, Reading, SamplingParams
 from dise_core.plans.plan import drive
 from dise_core.plugins.discovery import installed_catalog
@@ -30,7 +28,6 @@ from dise_eval.statistics.resampling import binomial_interval
 from tests.commands import Dise
 from tests.jsonlines import records_of, written
 
-GIB = 2**30
 PROBLEMS = ["83,18,75 -> 10", "44,19,35 -> 98", "58,84,48 -> 22", "12,30,5 -> 23"] * 4
 FIGURE = {"percent": 50, "questions": 16, "source": "a table"}
 MINE: dict[str, Any] = {
@@ -265,41 +262,6 @@ def test_the_grader_sees_the_part_that_matches_or_else_all(tmp_path: Path) -> No
     assert grader.grade("It is 5, no, 4").is_correct
     whole = GRADERS["number"](4, "robust")
     assert not whole.grade("The answer is 4. It is not 5.").is_correct
-
-
-@pytest.mark.parametrize(
-    ("name", "free", "advice"),
-    [
-        ("llada-8b-gsm8k", 12, "What fits: --quantization int8 needs "),
-        ("paper-llada-8b-math500-512", 3, "No other type of weights fits either."),
-        ("llada2-mini-gsm8k", 20, "No other type of weights fits either."),
-    ],
-)
-def test_a_model_that_cannot_fit_is_refused_before_anything_is_fetched(
-    name: str, free: int, advice: str, dise: Dise, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    asked: list[object] = []
-
-    def refuse(host: object, *_: object, **__: object) -> list[object]:
-        asked.append(host)
-        raise OSError("no network in tests")
-
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    monkeypatch.setattr(claims, "free_bytes", lambda device: free * GIB)
-    run = dise("eval", "--recipe", name, "--output", tmp_path / "run")
-    assert run.code == 2
-    assert run.err.count("\n") == 1
-    size = 31.3 if "mini" in name else 15.4
-    model = shipped()[name].model
-    assert f"The checkpoint in {model} needs {size} GiB of main memory" in run.err
-    assert f"{free}.0 GiB are free. {advice}" in run.err
-    assert not asked
-    assert not (tmp_path / "run").exists()
-    monkeypatch.setattr(claims, "free_bytes", lambda device: 40 * GIB)
-    run = dise("eval", "--recipe", name, "--output", tmp_path / "run")
-    assert run.code == 1
-    assert asked, "with more memory the hub is asked"
-    assert "get its split 'test' as JSON lines, and give it with --data FILE" in run.err
 
 
 def test_killed_and_started_again_a_run_ends_with_the_same_bytes(tmp_path: Path) -> None:

@@ -58,18 +58,8 @@ class Claim:
     @classmethod
     def of(cls, checkpoint: Checkpoint, config: EngineConfig) -> Self:
         """Return the claim with the type that the options ask for."""
-        return cls._of(checkpoint.weights.path, config, Outline.of(checkpoint))
-
-    @classmethod
-    def expected(cls, model: str, num_weights: int, is_ours: bool, config: EngineConfig) -> Self:
-        """Return about what a model on the hub claims, as if it had 32 layers. is_ours:
-        whether our own forward pass runs it, which reads one layer after the other.
-        """
-        parts = (0, 0, num_weights, num_weights // 32, num_weights // 160)
-        return cls._of(model, config, Outline(*parts, "BF16", states=int(is_ours)))
-
-    @classmethod
-    def _of(cls, where: object, config: EngineConfig, outline: Outline) -> Self:
+        weights, outline = checkpoint.weights, Outline.of(checkpoint)
+        where = weights.hub_id or weights.path
         device = choose_device(config.device)
         if str(device) == "cuda":  # one memory has one name
             device = torch.device("cuda", torch.cuda.current_device())

@@ -41,16 +41,9 @@ def fitted(pairs: Sequence[tuple[Checkpoint, EngineConfig]]) -> list[EngineConfi
         elif claims[number] is not claim:
             options[number] = claims[number].config
             _tell_narrowed(claims[number], required[place], free[place], len(sizes))
+        if pairs[number][0].weights.hub_id is not None:
+            _tell_needs(claims[number], free)
     return options
-
-
-def refuse_unloaded(model: str, num_weights: int, is_ours: bool, config: EngineConfig) -> None:
-    """Raise InputError, with what would fit, for a model that is not here yet and that the
-    free memory cannot hold, by about what it takes.
-    """
-    if config.device_map is None:
-        claim = Claim.expected(model, num_weights, is_ours, config).narrowed
-        _refuse_too_large([claim], free_of([claim]))
 
 
 def _tell_slow(claim: Claim) -> None:
@@ -76,19 +69,33 @@ def _tell_narrowed(claim: Claim, num_bytes: float, free: float, num_others: int)
     )
 
 
+def _tell_needs(claim: Claim, free: Bytes) -> None:
+    needed = (
+        f"{size / GIB:.1f} GiB of {_memory(place)}"
+        + (f", of which {free[place] / GIB:.1f} GiB are free" if place in free else "")
+        for place, size in needs([claim.sizes]).items()
+    )
+    log.warning(
+        "The checkpoint in %s is not on this machine yet. As %s it needs %s.",
+        claim.where,
+        _type(claim),
+        " and ".join(needed),
+    )
+
+
 def _refuse_too_large(claims: Sequence[Claim], free: Bytes) -> None:
     """Raise InputError where the claims do not fit, with what would."""
     first, *judges = claims
     required = needs([claim.sizes for claim in claims])
     if (place := lacking(required, free)) is None:
         return
-    memory = "main memory" if place == "cpu" else f"the memory of {place}"
     beside = f" and what is loaded beside it ({_paths(judges)})" if judges else ""
     ways = [f"{way} needs {size / GIB:.1f} GiB" for way, size in _ways(first, judges, free, place)]
     advice = f"What fits: {', '.join(ways)}." if ways else "No other type of weights fits either."
     raise InputError(
         f"The checkpoint in {_paths([first])}{beside} needs {required[place] / GIB:.1f} GiB of "
-        f"{memory} as {_type(first)}, and {max(0, free[place]) / GIB:.1f} GiB are free. {advice}",
+        f"{_memory(place)} as {_type(first)}, and {max(0, free[place]) / GIB:.1f} GiB are free. "
+        f"{advice}",
         "model",
     )
 
@@ -109,6 +116,10 @@ def _ways(
 
 def _paths(claims: Sequence[Claim]) -> str:
     return " and ".join(str(claim.where) for claim in claims)
+
+
+def _memory(place: str) -> str:
+    return "main memory" if place == "cpu" else f"the memory of {place}"
 
 
 def _type(claim: Claim) -> str:
