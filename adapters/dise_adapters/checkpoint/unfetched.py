@@ -16,7 +16,6 @@ from dise_adapters.checkpoint.weights import Safetensors, Stored, WeightSource
 from dise_core import InputError
 
 if TYPE_CHECKING:
-    from huggingface_hub.utils import SafetensorsFileMetadata
     from torch import Tensor, device
 
 log = logging.getLogger(__name__)
@@ -97,7 +96,7 @@ class Unfetched(WeightSource):
         }
 
     @cached_property
-    def _headers(self) -> Mapping[str, SafetensorsFileMetadata]:
+    def _headers(self) -> Mapping[str, Any]:
         from huggingface_hub import HfApi
 
         ask = HfApi().get_safetensors_metadata
