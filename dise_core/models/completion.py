@@ -95,10 +95,11 @@ def check_abilities(read: Read, info: ModelInfo, abilities: frozenset[Ability]) 
     if not (has_context or read.shadow or is_among or is_changed):
         return  # as nearly all Reads, so that each costs little
     another = 'take another scorer, such as "dise", or the engine "transformers"'
+    shadows = f"they need a mask token and attention that heeds any mask; {another}"
     unchanged = 'leave `logits` out, or take the engine "transformers"'
     needs: tuple[tuple[Ability, bool, str, str, str], ...] = (
         ("two-stream", has_context, "a masked text beside the finished one", another, "scorer"),
-        ("shadow", read.shadow, "shadows of its tokens", another, "scorer"),
+        ("shadow", read.shadow, "shadows of its tokens", shadows, "scorer"),
         ("among", is_among, "probabilities among sets of tokens", another, "scorer"),
         ("logits", is_changed, "what a logits processor changes", unchanged, "logits"),
     )

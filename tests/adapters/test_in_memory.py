@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import RobertaConfig, RobertaForMaskedLM
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+    RobertaConfig,
+    RobertaForMaskedLM,
+)
 
 from dise_adapters import reader_of
 from dise_core import (
@@ -65,13 +72,33 @@ class Heedless(Attending):
         return super().forward(ids)
 
 
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 1,
+    "initializer_range": 0.5,
+    "pad_token_id": 1,
+}
+
+
+def bert() -> BertForMaskedLM:
+    torch.manual_seed(0)
+    return BertForMaskedLM(BertConfig(**SIZES))
+
+
 def roberta() -> RobertaForMaskedLM:
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
-    config = RobertaConfig(
-        vocab_size=VOCAB, num_hidden_layers=1, initializer_range=0.5, pad_token_id=1, **sizes
-    )
-    return RobertaForMaskedLM(config)
+    return RobertaForMaskedLM(RobertaConfig(**SIZES))
+
+
+def modernbert(layer: str = "sliding_attention", **changes: object) -> ModernBertForMaskedLM:
+    """Return one whose layer sees three tokens on each side, or all."""
+    torch.manual_seed(0)
+    special = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 2)
+    fields = {**SIZES, **special, "local_attention": 6, "layer_types": [layer], **changes}
+    return ModernBertForMaskedLM(ModernBertConfig(**fields))
 
 
 def reads() -> list[Read]:
@@ -123,6 +150,34 @@ def test_a_head_apart_answers_the_same_and_new_weights_are_seen_at_once() -> Non
     with torch.no_grad():
         whole.lm_head.decoder.weight.mul_(-1)
     assert_naive(reader.read(reads()), whole, 0)
+
+
+@pytest.mark.parametrize("make", [bert, roberta, modernbert, lambda: modernbert("full_attention")])
+def test_a_shadow_in_one_layer_is_read_as_a_text_with_a_mask_there(make: Any) -> None:
+    """In one layer no token that a mask sees has seen the token behind it."""
+    model = make().eval()
+    padded = Read(np.array([2, 1, 5, 1, 7]), np.array([0, 2, 4]), Distribution())  # RoBERTa's is 1
+    wanted = [replace(read, shadow=True, readout=Distribution()) for read in [*reads(), padded]]
+    for reading, read in zip(reader_of(model, info()).read(wanted), wanted, strict=True):
+        for place, logprobs in zip(read.positions, reading.logprobs, strict=True):
+            ids = torch.from_numpy(read.token_ids)[None].clone()
+            ids[0, place] = MASK
+            with torch.no_grad():
+                row = model(ids).logits[0, place].double().log_softmax(-1)
+            np.testing.assert_allclose(logprobs, row, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(lambda: modernbert(local_attention=4096), id="a long window"),
+        pytest.param(Attending, id="no module of transformers"),
+    ],
+)
+def test_a_model_that_cannot_read_shadows_says_what_they_take(model: Any) -> None:
+    [read, *_] = reads()
+    with pytest.raises(InputError, match="they need a mask token and attention that heeds any mask"):
+        reader_of(model(), info()).read([replace(read, shadow=True)])
 
 
 class Words(nn.Module):

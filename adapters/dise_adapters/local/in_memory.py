@@ -109,7 +109,7 @@ class Called:
         with evaluating(self._forward):
             # Copies: what was made in inference mode cannot be changed outside it.
             arguments = {
-                name: value.clone() if isinstance(value, Tensor) else value
+                name: _copied(value)
                 for name, value in options.items()
                 if name in self._names and value is not None
             }
@@ -122,6 +122,13 @@ class Called:
                 f"and returned {list(result.shape)}."
             )
         return (result,)
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy of a tensor, or of the tensors of a dict; what else there is itself."""
+    if isinstance(value, dict):
+        return {name: part.clone() for name, part in value.items()}
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 def _apart(model: PreTrainedModel, called: Called) -> tuple[Called, nn.Module | None]:

@@ -14,6 +14,11 @@ from dise_core import Attention, BlockCausal, Causal, Ids, InputError
 MASKED = ("sdpa", "eager")
 """The implementations of attention in transformers that take any mask."""
 
+MAX_WINDOW = 1024
+"""The longest window that a layer may see for its masks to be made here: a text that is
+longer is run to see that they are right.
+"""
+
 
 def check_implementation(name: str, attention: Attention) -> None:
     """Raise InputError for an implementation that cannot attend in blocks."""
@@ -40,6 +45,10 @@ class WholeBody:
         """device: of texts and states; the model's, unless it is on several."""
         self._model, self._attention, self._output = model, attention, output
         self._device = device or model.device
+        config = model.config
+        windows = "sliding_attention" in (getattr(config, "layer_types", None) or ())
+        self._window: int | None = config.sliding_window if windows else None
+        self._counts_behind: int | None = None
         self.takes_overlays = not isinstance(attention, Causal) and self._obeys_masks()
 
     def __call__(self, batch: TextBatch, rows: Ids) -> Tensor:
@@ -51,44 +60,83 @@ class WholeBody:
         [ids] = on_device(self._device, batch.input_ids)
         options = {"attention_mask": self._mask(batch)}
         if batch.groups is not None:
-            [options["position_ids"]] = on_device(self._device, batch.positions)
+            [options["position_ids"]] = on_device(self._device, self._positions(batch))
         states: Tensor = self._model(ids, use_cache=False, **options)[self._output]
         return states.to(self._device)
 
-    def _mask(self, batch: TextBatch) -> Tensor | None:
+    def _positions(self, batch: TextBatch) -> Ids:
+        """Return each token's position as the model numbers them, int64 [B or 1, N].
+
+        RoBERTa and its like count from behind the padding token's id, which each padding
+        token has, wherever it stands.
+        """
+        padding, groups = self._counts_behind, batch.groups
+        if padding is None or groups is None:
+            return batch.positions
+        is_counted = (batch.input_ids != padding) & (groups == 0)
+        num_before = is_counted.cumsum(1) - is_counted
+        places = np.broadcast_to(batch.positions, groups.shape)
+        counted = np.take_along_axis(num_before, places, 1) + padding + 1
+        return np.where(is_counted | (groups > 0), counted, padding)
+
+    def _mask(self, batch: TextBatch) -> Any:
         """Return the padding's mask [B, N], from which transformers makes its own; in
-        blocks, and for overlays, the whole mask, [B, 1, N, N], to be added to the scores.
+        blocks, and for overlays, the whole mask, [B, 1, N, N], to be added to the scores:
+        by the kind of layer, where some see only the tokens of a window.
         """
         if batch.groups is None and not isinstance(self._attention, BlockCausal):
             if batch.is_real is None:
                 return None
             return torch.from_numpy(batch.is_real).to(self._device, torch.int64)
-        mask = Masks(self._attention, batch, self._device).all()
+        seen = Masks(self._attention, batch, self._device).all()
+        if self._window is None or batch.groups is None:
+            return self._scores(batch, seen)
+        [places] = on_device(self._device, batch.positions[:, None])
+        near = (places[..., None] - places[..., None, :]).abs() <= self._window
+        windowed = near if seen is None else near & seen
+        return {
+            "full_attention": self._scores(batch, seen),
+            "sliding_attention": self._scores(batch, windowed),
+        }
+
+    def _scores(self, batch: TextBatch, seen: Tensor | None) -> Tensor:
+        """Return what is added to the scores, [B, 1, N, N]. seen: None for all tokens."""
         count, length = batch.input_ids.shape
         shape, dtype = (count, 1, length, length), self._model.dtype
         scores = torch.zeros(shape, device=self._device, dtype=dtype)
-        return scores if mask is None else scores.masked_fill_(~mask, torch.finfo(dtype).min)
+        return scores if seen is None else scores.masked_fill_(~seen, torch.finfo(dtype).min)
 
     def _obeys_masks(self) -> bool:
         """Return whether the model takes any mask and any positions, from what it
         computes: a token that the others must not see changes nothing for them, but
-        depends on its own position.
+        depends on its own position. Finds how it counts positions.
         """
-        config = self._model.config
-        windows = "sliding_attention" in (getattr(config, "layer_types", None) or ())
-        if windows or config._attn_implementation not in MASKED:
+        config, padding = self._model.config, getattr(self._model.config, "pad_token_id", None)
+        window = self._window or 0
+        if config._attn_implementation not in MASKED or window > MAX_WINDOW:
             return False
+        first_id, last_id, own_id = [token for token in range(4) if token != padding][:3]
+        inner_id = own_id if padding is None else padding
+        text = np.array([first_id, inner_id, *[last_id] * (1 + window)])
+        in_blocks = isinstance(self._attention, BlockCausal)
         try:
-            plain = self._states(_probe([0, 1, 2]))
-            first, second = (self._states(_probe([0, 1, 2, 3], place)) for place in (0, 2))
+            plain = self._states(_probe(text))
+            noise = min(1e-2, torch.finfo(plain.dtype).eps ** 0.5)
+            for self._counts_behind in (None,) if in_blocks else (None, padding):
+                first, second = (
+                    self._states(_probe(np.append(text, own_id), place)) for place in (0, 2)
+                )
+                if torch.allclose(first[:, :-1], plain, rtol=noise, atol=noise):
+                    return not torch.equal(first[:, -1], second[:, -1])
         except Exception:  # a model of any kind, called as not all can be
             return False
-        is_hidden = torch.allclose(first[:, :3], plain, rtol=1e-2, atol=1e-2)
-        return is_hidden and not torch.equal(first[:, 3], second[:, 3])
+        return False
 
 
-def _probe(ids: list[int], place: int | None = None) -> TextBatch:
-    """Return a text of three tokens, with an overlay of one at `place`, if any."""
-    positions = [0, 1, 2] if place is None else [0, 1, 2, place]
-    groups = None if place is None else np.array([[0, 0, 0, 1]])
-    return TextBatch(np.array([ids]), None, np.array([positions]), groups)
+def _probe(ids: Ids, place: int | None = None) -> TextBatch:
+    """Return a text; with an overlay of its last token at `place`, if one is given."""
+    positions = np.arange(len(ids))[None]
+    if place is None:
+        return TextBatch(ids[None], None, positions)
+    groups = (positions == len(ids) - 1).astype(np.int64)
+    return TextBatch(ids[None], None, np.where(groups, place, positions), groups)
