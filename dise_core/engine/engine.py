@@ -1,6 +1,7 @@
 """Continuous batching: plans join and leave between forward passes."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
@@ -14,11 +15,13 @@ from dise_core.engine.caller import Caller
 from dise_core.engine.request import Request, failure
 from dise_core.engine.scheduler import Scheduler
 from dise_core.errors import (
+    DiseError,
     InputError,
     ModelError,
     PlanError,
     TooLongError,
     UnreachableError,
+    error_line,
     shown,
 )
 from dise_core.models.completion import check_abilities, completed
@@ -41,6 +44,18 @@ def _check_readouts(predictor: MaskPredictor, reads: Sequence[Read]) -> None:
             f"{predictor.info.name!r:.80} does not answer {kind.__name__}, which this "
             f"request needs; its adapter answers {names or 'nothing'}"
         )
+
+
+@contextmanager
+def named(predictor: MaskPredictor) -> Iterator[None]:
+    """Raise what an adapter raises, and is no error of ours, as a PlanError that names it."""
+    try:
+        yield
+    except (DiseError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        cls, line = type(predictor), error_line(error)
+        raise PlanError(f"adapter {cls.__qualname__} of {cls.__module__}: {line:.500}") from error
 
 
 RowBatch = list[tuple[Request, Row]]
@@ -93,7 +108,8 @@ class Engine:
         # The judge comes first: the model's cache is planned from the memory that is then
         # left.
         for predictor in reversed(dict.fromkeys(self._predictors.values())):
-            predictor.load_weights(self._shown)
+            with named(predictor):
+                predictor.load_weights(self._shown)
 
     @cached_property
     def _scheduler(self) -> Scheduler:
@@ -195,7 +211,8 @@ class Engine:
         return answers
 
     def _read(self, predictor: str, reads: Sequence[Read]) -> Sequence[Reading]:
-        readings: object = self._predictors[predictor].read(reads)
+        with named(self._predictors[predictor]):
+            readings: object = self._predictors[predictor].read(reads)
         if not isinstance(readings, Sequence):
             raise ModelError(
                 f"predictor {predictor!r} must answer a list of Readings, not {shown(readings)}"

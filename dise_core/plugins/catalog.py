@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError, ValidationInfo
 
-from dise_core.errors import InputError, PluginError, UnknownNameError, did_you_mean
+from dise_core.errors import DiseError, InputError, PluginError, UnknownNameError, did_you_mean
 from dise_core.models.backend import Backend
 from dise_core.models.named import ModelName
 from dise_core.models.predictor import MaskPredictor
@@ -15,7 +15,7 @@ from dise_core.params.base import input_error
 from dise_core.params.engine import OF_NO_LOADING, EngineConfig
 from dise_core.plugins import kinds
 from dise_core.plugins.claims import broken, choose
-from dise_core.plugins.entry import Entry, named
+from dise_core.plugins.entry import LEAVING, Entry, named
 from dise_core.scoring.checks import CheckedSelector
 from dise_core.scoring.faults import is_ours
 from dise_core.scoring.scorer import Scorer, Selector, Union
@@ -150,11 +150,13 @@ class Catalog:
         """Return the model of that name, folder or hub id, loaded by config.adapter, or
         for None by the adapter that claims it: of other distributions first. Raises
         InputError if none or several do, and for an engine or an option that there is
-        not; ModelError if loading fails.
+        not; ModelError if loading fails, PluginError where another's adapter raises anything
+        else.
         """
         self.check_engine(config)
         name = ModelName.of(model)
-        adapter = self.adapter(name, config.adapter, config.revision).load()
+        entry = self.adapter(name, config.adapter, config.revision)
+        adapter = entry.load()
         options, heeds = self.loading_options(config), adapter.heeds
         for option in () if heeds is None else sorted(options - heeds):
             raise InputError(
@@ -166,7 +168,15 @@ class Catalog:
             raise InputError(
                 f"What loads {model!r:.300} merges no adapters: leave out lora.", "lora"
             )
-        return adapter.load(name, config.by(self))
+        try:
+            return adapter.load(name, config.by(self))
+        except (DiseError, *LEAVING):
+            raise
+        except BaseException as error:
+            if entry.is_built_in:
+                raise
+            problem = f"adapter {adapter.__qualname__} cannot load {model!r:.80}"
+            raise entry.failure(problem, error) from error
 
     def adapter(
         self, model: str, name: str | None = None, revision: str | None = None

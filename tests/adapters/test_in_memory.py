@@ -176,7 +176,7 @@ def test_a_shadow_in_one_layer_is_read_as_a_text_with_a_mask_there(make: Any) ->
 )
 def test_a_model_that_cannot_read_shadows_says_what_they_take(model: Any) -> None:
     [read, *_] = reads()
-    with pytest.raises(InputError, match="they need a mask token and attention that heeds any mask"):
+    with pytest.raises(InputError, match="they need a mask token and attention"):
         reader_of(model(), info()).read([replace(read, shadow=True)])
 
 

@@ -199,7 +199,7 @@ def test_a_plan_may_handle_the_error_of_its_read_and_ask_again(
         reads = [read_of([1]), read_of([3]), read_of(bad)]
         try:
             yield reads[::-1] if bad_comes_first else reads
-        except (RuntimeError, InputError):
+        except (PlanError, InputError):
             yield [read_of([2])]
         return "recovered"
 

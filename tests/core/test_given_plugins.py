@@ -35,6 +35,7 @@ from dise_core import (
     ScoringParams,
     Selector,
     TokenLogProbs,
+    UnknownNameError,
     UnmaskingPolicy,
     hookimpl,
 )
@@ -293,13 +294,50 @@ def test_every_kind_of_strategy_is_told_by_name(option: str, plural: str, title:
         toy(catalog=catalog).generate("abc", SamplingParams(max_tokens=4, **{option: "bad"}))
 
 
-def test_what_a_model_raises_is_no_scorers_fault() -> None:
-    class Failing(ToyPredictor):
-        def read(self, reads: Any) -> Any:
-            raise RuntimeError("no memory")
+class Failing(ToyPredictor):
+    """Raises `error` where `at` says."""
 
-    with pytest.raises(PlanError, match=r"^RuntimeError: no memory"):
-        score(LLM(Failing()), scorer=Doubted())
+    def __init__(self, at: str, error: BaseException) -> None:
+        super().__init__()
+        self.at, self.error = at, error
+
+    def read(self, reads: Any) -> Any:
+        raise self.error
+
+    def load_weights(self, shown: Any = None) -> None:
+        if self.at == "load_weights":
+            raise self.error
+
+
+class Unloadable(ToyPredictor):
+    """Claims one model, and cannot load it."""
+
+    @classmethod
+    def claims(cls, model: str, revision: str | None = None) -> bool:
+        return model == "mine"
+
+    @classmethod
+    def load(cls, model: str, config: Any) -> Any:
+        raise KeyError("hidden_size")
+
+
+@pytest.mark.parametrize("at", ["load_weights", "read"])
+@pytest.mark.parametrize("error", [RuntimeError("no memory"), SystemExit("no memory")])
+def test_what_a_model_raises_is_no_scorers_fault_and_names_its_adapter(
+    at: str, error: BaseException
+) -> None:
+    said = f"^adapter Failing of {HERE}: {type(error).__name__}: no memory$"
+    with pytest.raises(PlanError, match=said) as caught:
+        score(LLM(Failing(at, error)), scorer=Doubted())
+    assert caught.value.__cause__ is error
+
+
+def test_an_adapter_that_cannot_load_is_named_with_its_model() -> None:
+    said = f"^plugin '{HERE}': adapter Unloadable cannot load 'mine': KeyError: 'hidden_size'$"
+    with pytest.raises(PluginError, match=said):
+        LLM("mine", plugins=[Unloadable])
+    with pytest.raises(UnknownNameError):
+        LLM("theirs", plugins=[Unloadable])
 
 
 def test_built_in_strategies_are_not_wrapped() -> None:
