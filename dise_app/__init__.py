@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dise_app.cli.options import SCORED, SHARED, FieldOptions, Own, Parts, option, verb
     from dise_app.files.runner import FileRunner, Work
-    from dise_app.server.app import create_app
+    from dise_app.server.app import RouteAdder, create_app
     from dise_app.server.conformance import check_routes
     from dise_app.server.limits import Limits
     from dise_app.server.schemas.bodies import Body
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HOMES = {
     "dise_app.cli.options": "SCORED SHARED FieldOptions Own Parts option verb",
     "dise_app.files.runner": "FileRunner Work",
-    "dise_app.server.app": "create_app",
+    "dise_app.server.app": "RouteAdder create_app",
     "dise_app.server.conformance": "check_routes",
     "dise_app.server.limits": "Limits",
     "dise_app.server.schemas.bodies": "Body",
@@ -38,6 +38,6 @@ def __getattr__(name: str) -> object:
 
 
 __all__ = [
-    "SCORED", "SHARED", "Body", "FieldOptions", "FileRunner", "Limits", "Own", "Parts", "Service",
-    "Work", "check_routes", "create_app", "option", "show_answer", "show_legend", "verb",
+    "SCORED", "SHARED", "Body", "FieldOptions", "FileRunner", "Limits", "Own", "Parts", "RouteAdder",
+    "Service", "Work", "check_routes", "create_app", "option", "show_answer", "show_legend", "verb",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from dise_core.models.attention import Attention, Bidirectional, BlockCausal, Ca
 from dise_core.models.backend import Backend, LoadedModule, Reader
 from dise_core.models.completion import completed, noise_levels
 from dise_core.models.info import ModelInfo
-from dise_core.models.predictor import CacheRoom, MaskPredictor
+from dise_core.models.predictor import Ability, CacheRoom, MaskPredictor
 from dise_core.models.tokenizer import Tokenizer
 from dise_core.noise import Noise
 from dise_core.params.base import Params
@@ -61,7 +61,7 @@ configure_threads()
 __getattr__ = lazily(__name__, HOMES)
 
 __all__ = [
-    "INTERFACE_VERSION", "AsyncLLM", "LLM", "Attention", "Backend", "Bidirectional",
+    "INTERFACE_VERSION", "Ability", "AsyncLLM", "LLM", "Attention", "Backend", "Bidirectional",
     "BlockCausal", "Bounds", "CacheHint", "CacheRoom", "CacheSlot", "Candidates",
     "Canvas", "Causal", "Confidence", "Constraint", "Denoiser", "Distribution", "Drafts",
     "Entry", "Evaluation", "Floats", "Generation", "Guidance", "Ids", "LengthController",

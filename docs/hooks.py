@@ -1,5 +1,5 @@
 """What the docs site does beyond mkdocs: its first page ends with the README's section on LLaDA-8B,
-and links out of docs/ become the names of the files.
+links out of docs/ become the names of the files, and the reference has all of each docstring.
 """
 
 from __future__ import annotations
@@ -7,6 +7,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from names import stubs
 
 if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
@@ -22,7 +24,7 @@ LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(\.\./([^)#]+)(?:#[^)]*)?\)")
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Return the page's text. On the site a link out of docs/ would lead nowhere."""
     if "/" in page.file.src_uri:
-        return markdown
+        return stubs(markdown)
     if page.file.src_uri == "index.md":
         markdown = f"{markdown.replace(f'../README.md{ANCHOR}', ANCHOR)}\n{llada()}"
     return LINK.sub(lambda link: f"{link[1]} (`{link[2]}` in the repository)", markdown)

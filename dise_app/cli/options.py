@@ -67,6 +67,7 @@ SHARED = Own(
         "--explain",
     ),
 )
+"""The options that generate, score and rank share."""
 
 
 @cache

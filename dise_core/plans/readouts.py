@@ -13,6 +13,9 @@ from dise_core.noise import Noise
 from dise_core.token_sets import TokenSets
 
 Confidence = Literal["probability", "entropy", "margin"]
+"""What a candidate's confidence is: its probability, minus the distribution's entropy, or
+its probability less the second candidate's.
+"""
 
 ChangeRows = Callable[[Any, slice], Any]
 """Returns logits [R, V], which it may overwrite, as a logits processor changes them. The
@@ -139,6 +142,7 @@ class Distribution:
 
 
 Readout = TokenLogProbs | Candidates | TopLogProbs | Distribution
+"""What a Read asks for at its positions, to be computed where the logits are."""
 
 READOUTS: frozenset[type[Readout]] = frozenset(get_args(Readout))
 """All kinds of readouts."""

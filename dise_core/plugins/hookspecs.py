@@ -9,3 +9,4 @@ INTERFACE_VERSION = 1
 """Of the hooks and of what they need: raised when an old plugin would have to change."""
 
 hookimpl = pluggy.HookimplMarker(PROJECT)
+"""Marks a plugin's function as the hook of its name."""

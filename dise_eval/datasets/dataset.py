@@ -11,6 +11,7 @@ from dise_core.records import Fields
 from dise_eval.graders import GRADERS, Grader, GraderMaker, Mode
 
 DataRow = Fields
+"""A row of a data set: its fields by name."""
 
 NUMBER = "row_number"
 """The name under which a row's number, counted from 0, is among its fields."""

@@ -12,6 +12,7 @@ from dise_eval.graders.number import NumberGrader
 from dise_eval.graders.verdict import Grader, Mode, Verdict
 
 GraderMaker = Callable[[object, Mode], Grader]
+"""Makes the grader of a question of its truth, as the data set holds it, and the mode."""
 
 GRADERS: Mapping[str, GraderMaker] = {
     "number": NumberGrader,

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import importlib.util
 import inspect
 import json
 import math
 import re
 import shlex
 import subprocess
+from importlib import import_module
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
 from typing import Any
@@ -238,7 +238,7 @@ def test_commands_fit_beside_the_contents_of_the_site(page: Path) -> None:
 def test_the_first_page_of_the_site_tells_how_llada_scores_a_text() -> None:
     source = SimpleNamespace(file=SimpleNamespace(src_uri="index.md"))
     index = (ROOT / "docs/index.md").read_text()
-    page = hooks().on_page_markdown(index, source)
+    page = module_of_docs("hooks").on_page_markdown(index, source)
     assert "| score your own text with LLaDA-8B | [With LLaDA-8B](#with-llada-8b) |" in page
     section = page.partition("\n## With LLaDA-8B\n")[2]
     assert "dise score --model GSAI-ML/LLaDA-8B-Instruct" in section
@@ -247,13 +247,11 @@ def test_the_first_page_of_the_site_tells_how_llada_scores_a_text() -> None:
         assert (ROOT / "docs" / link).is_file()
 
 
-def hooks() -> Any:
-    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs/hooks.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def module_of_docs(name: str) -> Any:
+    """Import a module as mkdocs and `python docs/names.py` do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "docs")
+        return import_module(name)
 
 
 def test_readmes_question_has_a_sure_answer(dise: Dise) -> None:
@@ -360,15 +358,34 @@ def test_the_tutorial_shows_a_slip_that_remask_mends(dise: Dise) -> None:
     assert slips == [[False, False], [True, True]]
 
 
-def test_the_reference_has_each_public_name_once() -> None:
-    pages = (ROOT / "docs" / "reference").glob("*.md")
-    found = [
-        name
-        for page in pages
-        for name in re.findall(r"^::: (\S+)$", page.read_text(), flags=re.MULTILINE)
-    ]
-    public = [f"{module.__name__}.{name}" for module in DOCUMENTED for name in module.__all__]
-    assert sorted(found) == sorted(public)
+REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))
+PUBLIC = {f"{module.__name__}.{name}": module for module in DOCUMENTED for name in module.__all__}
+ENTRY = re.compile(r"^- \[`(\S+)\.(\w+)`\]\((\S+)\): ((?:.+\n)+?)(?=-|\n|\Z)", flags=re.MULTILINE)
+"""A name of the reference: its package, itself, its file and what is said of it."""
+
+
+def test_the_reference_has_each_public_name_once_and_so_has_that_of_the_site() -> None:
+    found = [".".join(entry[:2]) for page in REFERENCE for entry in ENTRY.findall(page.read_text())]
+    assert sorted(found) == sorted(PUBLIC)
+    site = module_of_docs("hooks").on_page_markdown
+    for page in REFERENCE:
+        text, source = page.read_text(), SimpleNamespace(src_uri=f"reference/{page.name}")
+        stubs = re.findall(
+            r"^\n::: (\S+)\n$", site(text, SimpleNamespace(file=source)), re.MULTILINE
+        )
+        assert stubs == [".".join(entry[:2]) for entry in ENTRY.findall(text)]
+
+
+@pytest.mark.parametrize("page", REFERENCE, ids=name_of)
+def test_the_reference_is_what_docs_names_writes_of_the_docstrings(page: Path) -> None:
+    written = module_of_docs("names").written(page.read_text())
+    assert written == page.read_text(), "`python docs/names.py` writes it anew"
+    for package, name, file, about in ENTRY.findall(page.read_text()):
+        assert re.search(rf"\b{name}\b", (page.parent / file).read_text())
+        value = getattr(PUBLIC[f"{package}.{name}"], name)
+        if isinstance(value, type | FunctionType):
+            paragraph, _, _ = (inspect.getdoc(value) or "").partition("\n\n")
+            assert about.split() == paragraph.split()
 
 
 def test_each_method_in_the_reference_says_what_it_does_itself_or_in_its_base() -> None:

@@ -17,7 +17,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "users.md").read_text
 
 
 def test_the_package_dise_has_what_users_need_and_nothing_of_its_own() -> None:
-    names = re.findall(r"^::: dise_(?:core|decide)\.(\w+)$", PAGE, flags=re.MULTILINE)
+    names = re.findall(r"^- \[`dise_(?:core|decide)\.(\w+)`\]", PAGE, flags=re.MULTILINE)
     assert sorted(front.__all__) == sorted([*names, "__version__"])
     for name in {*names} - {"LLM", "AsyncLLM"}:
         home = dise_core if hasattr(dise_core, name) else dise_decide

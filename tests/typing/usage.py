@@ -167,6 +167,7 @@ class Digits(core.MaskPredictor):
     """A model that is surest of what stands one place to the left."""
 
     checked_on = "nothing"
+    abilities: frozenset[core.Ability] = frozenset({"logits"})
 
     def __init__(self, name: str, attention: core.Attention) -> None:
         special = core.SpecialTokens(11, frozenset({10}), 10)
@@ -559,14 +560,15 @@ class EvenNumber(lab.Grader):
         return lab.Verdict(response[-1:] in "02468", response[-1:], "its last digit")
 
 
-def prompt_of(row: Mapping[str, object]) -> str:
+def prompt_of(row: lab.DataRow) -> str:
     if row["text"] is None:
         raise lab.UnsuitableRowError("it has no text")
     return str(row["text"])
 
 
+MAKER: lab.GraderMaker = EvenNumber
 EVENS = lab.Dataset(
-    name="evens", prompt=prompt_of, answer="answer", grader=EvenNumber, hub=lab.Hub("us/evens")
+    name="evens", prompt=prompt_of, answer="answer", grader=MAKER, hub=lab.Hub("us/evens")
 )
 
 
@@ -585,7 +587,8 @@ def extend(llm: dise.LLM) -> None:
     ]
     print([grader.grade("2").is_correct for grader in graders], len(questions.items))
     lab.check_grader(EvenNumber, None, "so 2", "so 3")
-    app.check_routes(lambda router, service: (router, service), {})
+    adders: list[app.RouteAdder] = [lambda router, service: (router, service)]
+    app.check_routes(adders[0], {})
     print(lab.prr(np.array([0.1, 0.9]), np.array([False, True])), count.__doc__, Nowhere())
     params = dise.ScoringParams(scorer=Surest(), selector=EverySecond(step=3))
     [answer] = llm.score("", "18+75=93", params, chat=False)
