@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import re
+import tomllib
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from dise_core import INTERFACE_VERSION
 from tests.pages import ROOT, python_of
 
 EVERYWHERE = (
@@ -66,6 +70,43 @@ FILES = [*PAGES, *(ROOT / "examples").rglob("*.md"), *(ROOT / "examples").rglob(
 def test_examples_and_pages_import_public_names_alone(path: Path) -> None:
     blocks = [path.read_text()] if path.suffix == ".py" else python_of(path)
     assert [name for block in blocks for name in private(block)] == []
+
+
+RENAMING = """
+from dise_core.lazy import lazily
+
+__getattr__ = lazily(__name__, {"acme.home": "New"}, {"Old": ("New", "0.3")})
+"""
+
+
+def test_a_renamed_name_is_the_new_one_and_warns_where_it_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "acme"
+    package.mkdir()
+    (package / "__init__.py").write_text(RENAMING)
+    (package / "home.py").write_text("class New: pass")
+    (tmp_path / "theirs.py").write_text("from acme import Old")
+    monkeypatch.syspath_prepend(tmp_path)
+    said = r"acme\.Old is now acme\.New: write the new name, as the old one goes in DiSE 0\.3"
+    with pytest.warns(DeprecationWarning, match=said) as told:
+        old = import_module("theirs").Old
+    assert {Path(warning.filename).name for warning in told} == {"theirs.py"}
+    assert old is import_module("acme.home").New
+    with pytest.raises(AttributeError, match="has no attribute 'Older'"):
+        _ = import_module("acme").Older
+
+
+def test_what_a_version_promises_is_what_the_examples_depend_on_and_the_change_log_tells() -> None:
+    major, minor, _ = map(int, version("dise").split("."))
+    promised = f"dise>={major}.{minor},<{major}.{minor + 1}"
+    assert f"depend on `{promised}`" in (ROOT / "docs/plugins.md").read_text()
+    files = [*(ROOT / "examples").glob("*/pyproject.toml")]
+    assert len(files) == 5
+    for path in files:
+        assert promised in tomllib.loads(path.read_text())["project"]["dependencies"]
+    [told] = re.findall(r"^### Interface (\d+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert int(told) == INTERFACE_VERSION
 
 
 def test_a_private_name_would_be_found() -> None:
