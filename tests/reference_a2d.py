@@ -42,6 +42,22 @@ def write_checkpoint(folder: Path, **changes: object) -> Path:
     return reference_backbone.write_checkpoint(folder, shape, config, write_tokenizer)
 
 
+def module_and_tokenizer(folder: Path) -> tuple[Any, Any]:
+    """Write a checkpoint, and return its module in transformers and its tokenizer."""
+    from safetensors.torch import load_file
+    from transformers import Qwen2Tokenizer, Qwen3Config, Qwen3ForCausalLM
+
+    config = default_config()
+    write_checkpoint(folder)
+    fields = {k: v for k, v in config.items() if k not in ("architectures", "model_type")}
+    module = Qwen3ForCausalLM(Qwen3Config(**fields, is_causal=False)).float()
+    for layer in module.model.layers:
+        layer.self_attn.is_causal = False
+    module.load_state_dict(load_file(next(folder.glob("*.safetensors"))), strict=False)
+    module.tie_weights()
+    return module, Qwen2Tokenizer.from_pretrained(folder)
+
+
 class ReferenceQwen3(Reference):
     """Qwen3, whose queries and keys are normed head by head; row i is about token i."""
 

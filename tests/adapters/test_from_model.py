@@ -8,23 +8,16 @@ import numpy as np
 import pytest
 import torch
 from fastapi.testclient import TestClient
-from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import nn
-from transformers import (
-    PreTrainedTokenizerFast,
-    Qwen2Tokenizer,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-    RobertaConfig,
-    RobertaForMaskedLM,
-)
+from transformers import PreTrainedTokenizerFast, RobertaConfig, RobertaForMaskedLM
 
 from dise_app import create_app
 from dise_core import LLM, AsyncLLM, Causal, InputError, SamplingParams, ScoringParams
 from dise_core.testing import check_mask_predictor
 from tests import reference_a2d
 from tests.adapters.agreement import assert_alike
+from tests.pages import ROOT, python_of
 
 NAMES = ["<s>", "<pad>", "</s>", "<unk>", *"abcdefghijklmnopqrstuvwxyz ", "<mask>"]
 PROMPTS, RESPONSES = ["<s>abc", "<s>a question"], ["some words", "no"]
@@ -129,31 +122,32 @@ def test_a_module_in_memory_keeps_the_promises_of_a_predictor() -> None:
     check_mask_predictor(LLM.from_model(roberta(), tokenizer(**MASKED)).predictor)
 
 
-def qwen(folder: Path) -> Qwen3ForCausalLM:
-    """Return the module of a checkpoint of Tiny-A2D, in transformers."""
-    config = reference_a2d.default_config()
-    reference_a2d.write_checkpoint(folder)
-    fields = {k: v for k, v in config.items() if k not in ("architectures", "model_type")}
-    module = Qwen3ForCausalLM(Qwen3Config(**fields, is_causal=False)).float()
-    for layer in module.model.layers:
-        layer.self_attn.is_causal = False
-    module.load_state_dict(load_file(next(folder.glob("*.safetensors"))), strict=False)
-    module.tie_weights()
-    return module
-
-
 def test_the_module_of_a_checkpoint_answers_as_the_loaded_checkpoint(tmp_path: Path) -> None:
     folder = tmp_path / "Qwen3-0.6B-diffusion-mdlm-v0.1"
     folder.mkdir()
-    module = qwen(folder)
+    llm = LLM.from_model(*reference_a2d.module_and_tokenizer(folder))
     loaded = LLM(folder, dtype="float32")
-    llm = LLM.from_model(module, Qwen2Tokenizer.from_pretrained(folder))
     info = llm.predictor.info
     assert (info.max_length, info.special) == (
         loaded.predictor.info.max_length, loaded.predictor.info.special,
     )  # fmt: skip
     params = SamplingParams(max_tokens=8, block_length=4, selector="response")
     assert_alike(*(each.generate(["abab", "b"], params) for each in (llm, loaded)), 1e-5)
+
+
+def test_transformers_generates_by_the_lines_of_the_docs(tmp_path: Path) -> None:
+    module, tokenizer = reference_a2d.module_and_tokenizer(tmp_path / "model")
+    [block] = [text for text in python_of(ROOT / "docs/python.md") if "custom_generate" in text]
+    names = {"module": module, "tokenizer": tokenizer, "LLM": LLM, "SamplingParams": SamplingParams}
+    exec(block, names)
+    llm = LLM.from_model(module, tokenizer)
+    pad, texts = tokenizer.pad_token_id, [[26, 26], [1]]
+    written = [llm.generate([text], SamplingParams(max_tokens=8)) for text in texts]
+    tokens = [list(answer.outputs[0].token_ids) for [answer] in written]
+    expected = [[26, 26, *tokens[0]], [pad, 1, *tokens[1]]]
+    width = max(map(len, expected))
+    rows = [[*row, *[pad] * (width - len(row))] for row in expected]
+    assert names["ids"].tolist() == rows
 
 
 class Scaled(RobertaForMaskedLM):  # type: ignore[misc]

@@ -32,6 +32,7 @@ from dise_core import TokenSequence
 from dise_core.testing import ToyPredictor
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.selectors.whole import Response
+from tests import reference_a2d
 from tests.commands import Dise
 from tests.pages import BLOCK, ROOT, lines_of, python_of, shown_of, titled
 
@@ -63,7 +64,6 @@ JUDGE = "needs a judge's file; tests/eval/experiments/test_runs.py runs the verb
 PYTHON_ELSEWHERE = {
     ("README.md", 'LLM("GSAI-ML/LLaDA-8B-Instruct")'): HUB,
     ("vllm.md", 'engine="vllm"'): VLLM,
-    ("plugins.md", 'ScoringParams(scorer="mean-entropy"'): PLUGIN,
     ("trainers/README.md", "dise_trainers"): PLUGIN,
     ("confidence.md", "Calibration.load"): WALK,
     ("security.md", "scored.jsonl"): WALK,
@@ -119,12 +119,14 @@ def reason(elsewhere: dict[tuple[str, str], str], page: str, text: str) -> str |
     return next((why for (p, part), why in elsewhere.items() if p == page and part in text), None)
 
 
-def names_for(page: str) -> dict[str, Any]:
+def names_for(page: str, folder: Path) -> dict[str, Any]:
     """Return the names that a page's blocks take from the reader's own program."""
     if page == "python.md":
         sequence = TokenSequence(np.arange(6), 2)
         plan = DiSE().score(sequence, Response())
-        return {"plan": plan, "my_model": ToyPredictor().read}
+        module, tokenizer = reference_a2d.module_and_tokenizer(folder / "Tiny-A2D")
+        own = {"module": module, "tokenizer": tokenizer}
+        return {"plan": plan, "my_model": ToyPredictor().read, **own}
     if page == "architecture.md":
         return {name: getattr(dise_core, name) for name in dise_core.__all__} | {"np": np}
     return {}
@@ -143,7 +145,7 @@ def test_the_python_of_a_page_runs(
         (tmp_path / title).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     name = name_of(page)
-    names: dict[str, Any] = {"__name__": "page"} | names_for(name)
+    names: dict[str, Any] = {"__name__": "page"} | names_for(name, tmp_path)
     for block in python_of(page):
         if reason(PYTHON_ELSEWHERE, name, block) is None:
             code = compile(block, f"<{name}>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
