@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from pydantic import Field
 
 from dise_adapters import Checkpoint, load_reader
-from dise_core import Backend, CacheRoom, EngineConfig, Params, Read, Reader, Reading
+from dise_core import (
+    LLM,
+    Backend,
+    CacheRoom,
+    EngineConfig,
+    InputError,
+    Params,
+    Read,
+    Reader,
+    Reading,
+    ScoringParams,
+)
 from dise_core.front import llm
 from dise_core.plugins.discovery import installed_catalog, with_plugins
 from dise_core.testing import ToyPredictor, check_engine
+from tests.pages import ROOT, titled
 
 
 class Options(Params):
@@ -45,6 +59,21 @@ class FewAtATime(Backend[Checkpoint]):
         assert isinstance(own, Options)
         inner = config.model_copy(update={"engine": "transformers"})
         return Few(load_reader(checkpoint, inner), own.most)
+
+
+def test_the_engine_of_the_docs_scores_alike_and_says_what_shadows_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = titled((ROOT / "docs/plugins.md").read_text())["dise_few.py"]
+    (tmp_path / "dise_few.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    few = LLM("countdown", plugins=[import_module("dise_few")], engine="few", most=1)
+    asked = ["83,18,75 -> 10"] * 2, ["18+75=93", "18+75=92"]
+    plain = LLM("countdown").score(*asked)
+    for answer, expected in zip(few.score(*asked), plain, strict=True):
+        assert answer.outputs[0].score.value == pytest.approx(expected.outputs[0].score.value)
+    with pytest.raises(InputError, match=r"shadows of its tokens \(shadow\) .*: they need a mask"):
+        few.score(*asked, ScoringParams(scorer="shadow"))
 
 
 KEPT: list[Reader] = []
