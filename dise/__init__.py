@@ -5,13 +5,9 @@ Its names are those of dise_core, which has more for plugin authors, and of dise
 docs/reference lists all.
 """
 
-import sys
+import dise_app  # isort: skip  # noqa: F401  # first: from here on Ctrl-C ends `python -m dise`
+
 from importlib.metadata import version
-
-if sys.orig_argv[1:3] == ["-m", "dise"]:  # Ctrl-C ends the command while this is imported, too
-    from dise_app.terminal.interrupts import end_at_once
-
-    end_at_once()
 
 import dise_decide
 from dise_core import users

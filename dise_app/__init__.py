@@ -4,6 +4,14 @@ The names exported here are public, for authors of verbs, routes and ways to ans
 docs/reference lists them.
 """
 
+import os.path
+import sys
+
+if os.path.basename(sys.argv[0]) in ("dise", "dise.exe") or sys.orig_argv[1:3] == ["-m", "dise"]:
+    from dise_app.terminal.interrupts import end_at_once
+
+    end_at_once()  # Ctrl-C ends the command while all else is imported, too
+
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:

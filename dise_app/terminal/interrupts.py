@@ -28,6 +28,8 @@ def handled() -> Iterator[None]:
     try:
         yield
     finally:
+        if signal.getsignal(signal.SIGINT) is _end_in_order:
+            signal.signal(signal.SIGINT, _end_now)  # nothing is open any more
         if _is_ending.is_set():  # whatever the interrupt has become on its way
             sys.exit(EXIT_CODE)
 

@@ -20,6 +20,7 @@ from tests.jsonlines import answers_of, written
 
 COMMAND = (sys.executable, "-c", "from dise_app.cli.main import main; main()")
 MODULE = (sys.executable, "-m", "dise")
+SCRIPT = (str(Path(sys.executable).with_name("dise")),)
 
 SECONDS = 10.0
 """Within which a process must have ended: ten times what it takes on an idle machine."""
@@ -62,7 +63,8 @@ def num_lines(path: Path) -> int:
 @pytest.mark.parametrize(
     ("command", "module"),
     [*((COMMAND, name) for name in ("pydantic", "typer", "torch._C", "tokenizers")),
-     (MODULE, "torch._C")],
+     *((MODULE, name) for name in ("typing", "torch._C")),
+     *((SCRIPT, name) for name in ("typing", "pathlib"))],
 )  # fmt: skip
 def test_the_command_ends_while_it_starts(command: Sequence[str], module: str) -> None:
     process = started(*command, "generate", *PROMPTS, PYTHONPROFILEIMPORTTIME="1")
