@@ -37,7 +37,7 @@ class ModelName(str):
                 self._found[key] = error
         outcome = self._found[key]
         if isinstance(outcome, DiseError):
-            raise outcome
+            raise outcome.with_traceback(None)  # not that of those who asked before
         result: T = outcome
         return result
 

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from dise_adapters.embedded import (
     WordProblemsPredictor,
 )
 from dise_adapters.vllm.server.predictor import VllmServerPredictor
-from dise_core import LLM, InputError
+from dise_core import LLM, DiseError, InputError
 from dise_core.errors import CheckpointError
 from dise_core.testing import check_claims
 from tests.hubs import ask, hub_of, serving
@@ -154,3 +155,21 @@ def test_a_hub_that_cannot_be_reached_says_what_to_do(
     answer = ask("http://127.0.0.1:9", tmp_path, **offline)
     assert "'someone/some-model' is not on this machine and the hub cannot be reached" in answer
     assert "give the folder of a checkpoint" in answer
+
+
+@pytest.mark.parametrize("model", ["someone/some-model", "EMPTY", "BROKEN"])
+def test_a_model_that_cannot_be_loaded_is_one_exception_in_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    """Neither the hub's nor a reader's own are printed above it, nor is one asked twice."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    (tmp_path / "BROKEN").mkdir()
+    (tmp_path / "EMPTY").mkdir()
+    (tmp_path / "BROKEN" / "config.json").write_text("{")
+    with pytest.raises(DiseError) as raised:
+        LLM(model if "/" in model else str(tmp_path / model))
+    printed = "".join(traceback.format_exception(raised.value))
+    assert printed.count("Traceback") == 1
+    assert len(printed.splitlines()) < 60
+    assert printed.splitlines()[-1].endswith(str(raised.value))

@@ -14,7 +14,7 @@ import pytest
 from safetensors.torch import load_file
 from torch import Tensor
 
-from dise_core import LLM, AsyncLLM, CheckpointError, Distribution, InputError, ModelError, Read
+from dise_core import LLM, AsyncLLM, CheckpointError, Distribution, InputError, Read
 from dise_core.params.engine import EngineConfig
 from dise_core.testing import ToyPredictor
 from tests import published, reference_gpt2, reference_llada, reference_modernbert, tiny_causal
@@ -203,7 +203,7 @@ def test_adapters_are_read_from_safetensors_alone(llada: Path, tmp_path: Path) -
         LLM(str(llada), lora=lora)
     with pytest.raises(InputError, match=r"There is no folder '.*/nowhere'"):
         LLM(str(llada), lora=tmp_path / "nowhere")
-    with pytest.raises(ModelError, match=r"lora holds a LoRA adapter and no model: name the model"):
+    with pytest.raises(InputError, match=r"lora holds a LoRA adapter and no model: name the model"):
         LLM(str(lora))
 
 

@@ -29,7 +29,7 @@ def asked(model: str, question: Callable[[], T]) -> T:
     try:
         return retrying(question)
     except Exception as error:
-        raise _unavailable(model, error) from error
+        raise _unavailable(model, error) from None
 
 
 def _is_transient(error: BaseException) -> bool:

@@ -263,8 +263,8 @@ def _row_bytes(kind: int, shape: tuple[int, ...]) -> int:
     """Return the bytes of a row of that shape and of gguf's type."""
     try:
         from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-    except ImportError as error:
-        raise InputError("GGUF files need gguf: pip install 'gguf>=0.17'", "model") from error
+    except ImportError:
+        raise InputError("GGUF files need gguf: pip install 'gguf>=0.17'", "model") from None
     block, num_bytes = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
     if not shape or not all(shape) or shape[-1] % block:
         raise ValueError(f"a weight in blocks of {block} cannot have the shape {shape!r:.80}")

@@ -13,7 +13,7 @@ from dise_adapters.checkpoint.gguf import GgufFile
 from dise_adapters.checkpoint.lora import CONFIG as ADAPTER_CONFIG
 from dise_adapters.checkpoint.unfetched import Unfetched
 from dise_adapters.checkpoint.weights import Safetensors, WeightSource
-from dise_core import CheckpointError, DiseError, InputError
+from dise_core import DiseError, InputError
 from dise_core.models.named import ModelName
 from dise_core.records import JsonFields
 
@@ -39,11 +39,22 @@ class ModelFiles:
 
     @classmethod
     def within(cls, folder: Path) -> Self:
-        """Return a folder's files. Raises CheckpointError without a readable config.json."""
-        if (folder / ADAPTER_CONFIG).is_file() and not (folder / "config.json").is_file():
-            raise CheckpointError(
+        """Return a folder's files. Raises InputError for one without a config.json, and
+        CheckpointError for one that cannot be read.
+        """
+        has_config = (folder / "config.json").exists()
+        if (folder / ADAPTER_CONFIG).is_file() and not has_config:
+            raise InputError(
                 f"{folder} holds a LoRA adapter and no model: name the model that it was "
-                "trained on, and this folder as lora (--lora)."
+                "trained on, and this folder as lora (--lora).",
+                "model",
+            )
+        if not has_config:
+            raise InputError(
+                f"{folder} {'has no config.json' if any(folder.iterdir()) else 'is empty'}: name "
+                "the folder of a checkpoint, with its config.json, tokenizer and weights, a GGUF "
+                "file or a model on the hub.",
+                "model",
             )
         return cls(folder, read_object(folder / "config.json"))
 
@@ -52,9 +63,9 @@ def find(model: str, revision: str | None = None) -> ModelFiles | None:
     """Return the folder, the GGUF file or, of a hub id, config.json alone; None if
     `model` can be none of them. A ModelName is looked up once.
 
-    Raises InputError for a path that does not exist, CheckpointError for a folder without
-    a readable config.json and for a GGUF file that cannot be right, ModelError if the hub
-    has no such model or cannot be reached.
+    Raises InputError for a path that does not exist and for a folder without a
+    config.json, CheckpointError for one that cannot be read and for a GGUF file that
+    cannot be right, ModelError if the hub has no such model or cannot be reached.
     """
     return ModelName.of(model).once(_look_up, revision)
 

@@ -67,11 +67,17 @@ class Lora(Safetensors):
 
     @cached_property
     def config(self) -> LoraConfig:
-        """Its configuration. Raises InputError where there is no such folder,
+        """Its configuration. Raises InputError where there is no such folder or file,
         CheckpointError for an adapter that is no plain LoRA.
         """
         if not self.path.is_dir():
             raise InputError(f"There is no folder {str(self.path)!r:.300}.", "lora")
+        if not (self.path / CONFIG).exists():
+            raise InputError(
+                f"{self.path} holds no {CONFIG}: name the folder of a LoRA adapter in peft's "
+                "format.",
+                "lora",
+            )
         neutral = NEUTRAL | LoraConfig.model_fields.keys()
         fields = {"peft_type": None, **read_object(self.path / CONFIG)}
         for name, value in fields.items():

@@ -99,7 +99,7 @@ class FastTokenizer(Tokenizer):
         except UnicodeEncodeError as error:
             raise InputError(
                 f"the text holds half a surrogate pair at {error.start}: {text!r:.80}"
-            ) from error
+            ) from None
         with refused("the tokenizer fails on the text"):
             encoding = self._tokenizer.backend_tokenizer.encode(text, add_special_tokens=False)
         ids = np.asarray(encoding.ids, dtype=np.int64)
@@ -144,7 +144,7 @@ class FastTokenizer(Tokenizer):
         except Exception as error:
             raise InputError(
                 f"the model's chat template refuses the conversation: {one_line(error)}", "messages"
-            ) from error
+            ) from None
         return str(text)
 
     @property

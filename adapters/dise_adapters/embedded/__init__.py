@@ -30,7 +30,7 @@ class CountdownTokenizer(ShippedTokenizer):
         try:
             return super().encode(text)
         except InputError as error:
-            raise InputError(f"{error}: {ABILITY}", error.parameter) from error
+            raise InputError(f"{error}: {ABILITY}", error.parameter) from None
 
 
 class EmbeddedPredictor(CheckpointPredictor):

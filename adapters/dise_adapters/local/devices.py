@@ -27,7 +27,7 @@ def choose_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise InputError(
             f"device {name!r} cannot be used: {str(error).splitlines()[0]}", "device"
-        ) from error
+        ) from None
     return device
 
 
