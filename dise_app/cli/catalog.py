@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dise_app.cli import options
+from dise_app.terminal.lines import tell
 from dise_core import DiseError, PluginError, UnknownNameError
 from dise_core.errors import error_line
 from dise_core.plugins.catalog import Catalog
@@ -174,6 +174,6 @@ def _finish(
     elif rows:
         show(rows)
     for problem in problems:
-        print(f"dise: {problem}", file=sys.stderr)
+        tell(str(problem))
     if problems:
         raise typer.Exit(1)

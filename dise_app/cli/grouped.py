@@ -1,10 +1,14 @@
-"""The help of a verb: its options in groups, in two columns that cut no name."""
+"""The help of a verb: its options in groups, in two columns that cut no name and no text."""
 
+import textwrap
+from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from typer.core import TyperCommand
+import typer
+from typer.core import TyperCommand, TyperGroup
 
 MOST_USED = "Most used"
 """The heading of a verb's first group."""
@@ -13,8 +17,50 @@ METAVARS = {int: "INTEGER", float: "FLOAT", str: "TEXT", Path: "PATH"}
 """How the help calls the values of these types, whatever typer calls them."""
 
 
+MAX_NAME = 30
+"""Characters of a name that stands beside its text, and not above it."""
+
+
+def write_rows(formatter: Any, rows: Sequence[tuple[str, str]]) -> None:
+    """Write names and texts in two columns; no word is broken, and at no hyphen."""
+    indent = " " * formatter.current_indent
+    column = min(max(len(name) for name, _ in rows), MAX_NAME) + 2
+    width = max(formatter.width - len(indent) - column, 10)
+    for name, text in rows:
+        lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+        above = [""] * (len(name) > MAX_NAME)
+        for beside, line in zip_longest([name], above + lines, fillvalue=""):
+            formatter.write(f"{indent}{beside:{column}}{line}".rstrip() + "\n")
+
+
+def first_paragraph(text: object) -> str:
+    """Return the first paragraph of a help on one line."""
+    return " ".join(str(text or "").partition("\n\n")[0].split())
+
+
+class Group(TyperGroup):
+    """Verbs below a verb, whose help lists each with its first paragraph."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        verbs = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        with formatter.section("Commands"):
+            write_rows(
+                formatter,
+                [(name, first_paragraph(its and its.help)) for name, its in verbs.items()],
+            )
+
+
 class GroupedCommand(TyperCommand):
     """A verb whose help lists its options under their headings."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take the arguments. What pydantic says of a value is told in our words."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            said = error.message.removeprefix("Value error, ").partition(", unable to parse")[0]
+            error.message = said.replace("Input should be", "it must be")
+            raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         headings = getattr(self.callback, "headings", {})
@@ -30,7 +76,7 @@ class GroupedCommand(TyperCommand):
                 groups.setdefault(heading, []).append((names, about))
         for heading, rows in groups.items():
             with formatter.section(heading):
-                formatter.write_dl(rows)
+                write_rows(formatter, rows)
 
 
 def metavar(annotation: Any) -> str | None:

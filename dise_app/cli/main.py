@@ -25,6 +25,7 @@ def main() -> None:
 @interrupts.handled()
 def run() -> None:
     """Run the command. Exit codes: 0 done, 1 failure, 2 bad input, 130 Ctrl-C."""
+    from dise_app.terminal.lines import tell
     from dise_app.terminal.memory import keep_freed_memory, kept
 
     with kept():
@@ -51,7 +52,7 @@ def run() -> None:
             raise
         problem = _problem(error)
         with suppress(OSError):
-            print(f"dise: {problem}", file=sys.stderr)
+            tell(str(problem))
         _give_up_output()
         code = 2 if isinstance(problem, InputError) else 1
         # That of bad usage, where standard error took no word of it.

@@ -1,7 +1,6 @@
 """Which scorer suits a model, by what it was trained on."""
 
-import sys
-
+from dise_app.terminal.lines import tell
 from dise_core import LLM, SamplingParams, ScoringParams
 from dise_core.params.base import Params
 
@@ -29,9 +28,7 @@ def advise(llm: LLM, params: Params) -> None:
         return
     texts = "generated" if isinstance(params, SamplingParams) else "given"
     scorer = suited_scorers(predictor.trained_on)[texts]
-    print(
-        f"dise: {predictor.info.name} was trained on masks alone, so --scorer {scorer} tells more "
-        f"of {texts} texts than {params.scorer}, the default; --scorer {params.scorer} ends this "
-        "line",
-        file=sys.stderr,
+    tell(
+        f"{predictor.info.name} was trained on masks alone, so --scorer {scorer} tells more of "
+        f"{texts} texts than {params.scorer}, the default; --scorer {params.scorer} ends this line"
     )

@@ -1,14 +1,14 @@
 """The command's verbs, which plugins bring: the built-in ones, too."""
 
 import inspect
-import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from dise_app.cli.grouped import GroupedCommand
+from dise_app.cli.grouped import GroupedCommand, first_paragraph, write_rows
+from dise_app.terminal.lines import tell
 from dise_core import PluginError
 from dise_core.errors import did_you_mean
 from dise_core.plugins.discovery import installed_plugins
@@ -27,7 +27,7 @@ class VerbGroup(TyperGroup):
         if (entry := named(catalog.commands, cmd_name)) is not None:
             return _command(cmd_name, entry)
         for problem in catalog.problems:
-            print(f"dise: {problem}", file=sys.stderr)
+            tell(str(problem))
         return None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -39,10 +39,10 @@ class VerbGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: object, formatter: Any) -> None:  # noqa: ARG002
-        """List the verbs with their first lines, without building any."""
+        """List the verbs with their first paragraphs, without building any."""
         verbs = installed_plugins().commands
         with formatter.section("Commands"):
-            formatter.write_dl([(name, _about(entry)) for name, entry in verbs.items()])
+            write_rows(formatter, [(name, _about(entry)) for name, entry in verbs.items()])
 
 
 def _about(entry: Entry[Any]) -> str:
@@ -51,7 +51,7 @@ def _about(entry: Entry[Any]) -> str:
     except PluginError as problem:
         return f"Broken: {problem}"
     text = verb.info.help if isinstance(verb, typer.Typer) else inspect.getdoc(verb)
-    return text.partition("\n")[0] if isinstance(text, str) else ""
+    return first_paragraph(text if isinstance(text, str) else "")
 
 
 def _command(name: str, entry: Entry[Any]) -> Any:

@@ -15,6 +15,7 @@ from dise_app.files.reasons import reasons
 from dise_app.files.resume import answered_lines, begin, refuse_foreign_settings
 from dise_app.files.runner import Answered, P, Work
 from dise_app.files.texts import refuse_existing, settings_path
+from dise_app.terminal.lines import tell
 from dise_app.terminal.progress import close, in_order, progress_bar
 from dise_core import LLM, DiseError, InputError, Plan
 from dise_core.records import Fields, JsonFields
@@ -65,7 +66,7 @@ def run_file(work: Work[P], llm: LLM, load_for: Callable[[Iterator[Plan[Answered
     num_failed = problems.total()
     if num_failed == len(lines) > 1:
         for reason in reasons(problems.items()):
-            print(f"dise: {reason}", file=sys.stderr)
+            tell(reason)
     close(len(lines) - num_failed, num_failed, is_told=True)
 
 
@@ -101,7 +102,7 @@ def complete(
                 if error is not outcome.error and not isinstance(error, InputError):
                     raise
                 problems[str(error)] += 1
-                print(f"dise: line {line.number}: {error}", file=sys.stderr)
+                tell(f"line {line.number}: {error}")
     return problems
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from dise_app.cli import options
-from dise_app.cli.grouped import GroupedCommand
+from dise_app.cli.grouped import Group, GroupedCommand
 from dise_app.cli.options import option
 from dise_core.params.requests import SamplingParams
 from dise_eval.cli import doors, evaluate
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dise_eval.datasets.questions import ProblemSet
 
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     help="Rerun the paper's analyses: JSON, a report and pictures.",
     rich_markup_mode=None,

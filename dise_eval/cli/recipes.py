@@ -9,6 +9,7 @@ from pathlib import Path
 from dise_app.cli import options
 from dise_app.cli.grouped import GroupedCommand
 from dise_app.cli.options import option
+from dise_app.terminal.lines import folded
 from dise_core.params.engine import EngineConfig
 from dise_core.params.marks import Mark, marked
 from dise_core.params.requests import SamplingParams
@@ -91,8 +92,8 @@ def recipes(as_json: options.Json = False) -> None:
         return
     for name, recipe in listed:
         figure = recipe.published
-        print(f"{name}: {figure.percent:g} % of {recipe.dataset} by {recipe.model}")
-        print(f"    {figure.source}")
+        print(folded(f"{name}: {figure.percent:g} % of {recipe.dataset} by {recipe.model}", "    "))
+        print(folded(f"    {figure.source}", "    "))
 
 
 app.command("recipe", cls=GroupedCommand)(recipe)

@@ -13,12 +13,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from importlib.metadata import requires
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
+from typer.main import get_command
 
 from dise_app import extras
+from dise_app.cli.verbs import app
 from dise_app.terminal import progress
+from dise_app.terminal.lines import tell
 from dise_strategies.revisers.remask import Remask
 from tests.commands import Dise
 
@@ -121,21 +125,32 @@ def test_the_help_has_headings_and_keeps_its_brackets(dise: Dise) -> None:
     assert "[default: the paper's, and" in dise("eval", "uncertainty", "--help").out
 
 
-VERBS = (
-    (), ("generate",), ("score",), ("rank",), ("decide",), ("serve",), ("calibrate",),
-    ("plugins",), ("models",), ("eval",), ("eval", "uncertainty"), ("eval", "given"),
-    ("eval", "compare"), ("analyze",), ("analyze", "ranks"),
-)  # fmt: skip
+def every_verb(group: Any, parent: Any = None) -> Iterator[Any]:
+    """Yield the context of each verb, and of those below it."""
+    context = group.context_class(group, info_name=group.name, parent=parent)
+    yield context
+    for name in group.list_commands(context) if hasattr(group, "list_commands") else ():
+        yield from every_verb(group.get_command(context, name), context)
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_the_help_fits_80_columns_with_types_spelt_one_way(dise: Dise, verb: tuple[str]) -> None:
-    text = dise(*verb, "--help", columns=80).out
-    lines = text.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert "\N{HORIZONTAL ELLIPSIS}" not in text
-    assert not [line for line in lines[1:] if line.endswith("...")], "verbs are told in whole"
-    assert not re.search(r"<(int|str|float|path|bool)|\blist\[", text)
+def test_the_help_of_every_verb_tells_all_in_80_columns_and_breaks_no_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What an option is about stands there as it was written, but for spaces."""
+    monkeypatch.setenv("COLUMNS", "80")
+    verbs = [*every_verb(get_command(app))]
+    assert len(verbs) > 20
+    for context in verbs:
+        verb, text = context.command, context.get_help()
+        words = " ".join(text.split())
+        assert max(map(len, text.splitlines())) <= 80
+        assert not re.search(r"<(int|str|float|path|bool)|\blist\[", text)
+        told = [verb.help, *(getattr(option, "help", "") for option in verb.get_params(context))]
+        if hasattr(verb, "list_commands"):
+            below = [verb.get_command(context, name) for name in verb.list_commands(context)]
+            told += [its.help.partition("\n\n")[0] for its in below]
+        missing = [about for about in told if " ".join((about or "").split()) not in words]
+        assert not missing, context.command_path
 
 
 @pytest.mark.parametrize(
@@ -172,6 +187,26 @@ def test_plugins_of_a_kind_tell_every_setting(dise: Dise) -> None:
     assert dise("plugins", "--kind", "logits").code == 0
     run = dise("plugins", "--kind", "nonsense")
     assert (run.code, "unknown kind 'nonsense'. Known: command," in run.err) == (2, True)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_an_error_is_folded_between_words_on_a_terminal_and_one_line_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    sentence = "the dtype bfloat16-or-float16 takes 123,456 tokens, " * 4 + "w" * 90
+    tell(sentence)
+    assert capsys.readouterr().err == f"dise: {sentence}\n"
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    tell(sentence)
+    lines = terminal.getvalue().splitlines()
+    assert " ".join(lines) == f"dise: {sentence}"
+    assert all(len(line) <= 80 for line in lines[:-1])
+    assert lines[-1] == "w" * 90
 
 
 # What is missing.

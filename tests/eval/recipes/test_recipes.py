@@ -179,11 +179,14 @@ def test_recipes_of_one_file_share_what_they_do_not_say(tmp_path: Path) -> None:
 
 
 def test_the_list_has_figures_and_sources(dise: Dise) -> None:
-    listed = dise("recipes").out
+    listed = dise("recipes", columns=1000).out
     for name, recipe in shipped().items():
         figure = recipe.published
         line = f"{name}: {figure.percent:g} % of {recipe.dataset} by {recipe.model}\n"
         assert f"{line}    {figure.source}\n" in listed
+    lines = dise("recipes", columns=80).out.splitlines()
+    assert all(len(line) <= 80 or " " not in line.strip() for line in lines)
+    assert " ".join(listed.split()) == " ".join(" ".join(lines).split()), "no word is broken"
     rows = json.loads(dise("recipes", "--json").out)["recipes"]
     assert rows["sdar-4b-gsm8k"]["published"]["percent"] == 89.9
     assert "Did you mean 'llada-8b-gsm8k'" in dise("eval", "--recipe", "llada-8b-gsm").err
@@ -236,7 +239,8 @@ def test_options_instead_of_the_recipes_are_told_and_make_figures_incomparable(
     line = ("eval", "--output", "other", "--recipe", "my.json", "--tokens-per-step", 4)
     run = dise(*line, *args, "--quantization", "int8")
     assert run.code == 0, run.err
-    [sentence] = re.findall(r"is not comparable, as this run differs .*: (.*)\.", run.out)
+    report = (tmp_path / "other" / "report.md").read_text()
+    [sentence] = re.findall(r"is not comparable, as this run differs .*: (.*)\.", report)
     changes = sentence.split("; ")
     [source] = [text for text in changes if text.startswith("data mine.jsonl sha256 ")]
     assert source.endswith(" instead of another file")
@@ -247,7 +251,8 @@ def test_options_instead_of_the_recipes_are_told_and_make_figures_incomparable(
         "questions 8 instead of 16",
         source,
     }
-    assert "| not comparable |" in run.out
+    assert "| not comparable |" in report
+    assert re.search(r"^my .* not comparable$", run.out, re.MULTILINE)
     resumed = dise(*line, *args)
     assert (resumed.code, "deviations" in resumed.err) == (2, True)
 
