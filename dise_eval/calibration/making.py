@@ -16,6 +16,7 @@ from dise_eval.calibration.guarantee import Promise, Rule
 from dise_eval.calibration.rows import Origins
 from dise_eval.calibration.searching import Search
 from dise_eval.statistics.metrics import Scores
+from dise_eval.statistics.resampling import is_enough
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,19 +36,19 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """What a calibration does on questions that nothing of it was fitted on. coverage,
-    risk: the share of answers at or above its threshold, and the share of wrong ones
-    among these.
+    """What a calibration does on questions that nothing of it was fitted on. figures:
+    None for too few answers. coverage, risk: the share of answers at or above its
+    threshold, and the share of wrong ones among these.
     """
 
     num_labels: int
     num_questions: int
-    figures: Figures
+    figures: Figures | None
     coverage: float | None
     risk: float | None
 
     def to_dict(self) -> Record:
-        return asdict(self) | {"figures": self.figures.model_dump()}
+        return asdict(self) | {"figures": self.figures and self.figures.model_dump()}
 
 
 def make(
@@ -134,5 +135,7 @@ def try_out(result: Made, labels: Labels) -> HeldOut:
         is_answered = labels.scores >= calibration.threshold.score
         coverage = float(is_answered.mean())
         risk = float(np.mean(~labels.is_right[is_answered])) if is_answered.any() else 0.0
-    figures = fitting.figures(probabilities, labels)
+    num_right = int(labels.is_right.sum())
+    is_told = is_enough(labels.num_questions, num_right, len(labels) - num_right)
+    figures = fitting.figures(probabilities, labels) if is_told else None
     return HeldOut(len(labels), labels.num_questions, figures, coverage, risk)

@@ -137,10 +137,13 @@ def _show_fields(
 
 
 def _fitted(fit: Fit) -> str:
+    from dise_eval.statistics.resampling import is_enough
+
     share, method = fit.num_right / fit.num_labels, fit.map and fit.map.method
+    is_told = is_enough(fit.num_questions, fit.num_right, fit.num_labels - fit.num_right)
     return (
         f"{fit.num_labels} labels of {fit.num_questions} questions, {share:.1%} right; {method}, "
-        f"on questions left out of the fit: {_told(fit.figures)}"
+        f"on questions left out of the fit: {_told(fit.figures if is_told else None)}"
     )
 
 
@@ -188,7 +191,14 @@ def _show(
     print(f"written: {output}, {output.with_suffix('.png')}")
 
 
-def _told(figures: Figures) -> str:
+def _told(figures: Figures | None) -> str:
+    from dise_eval.statistics.resampling import LEAST_OF_KIND, LEAST_QUESTIONS
+
+    if figures is None:
+        return (
+            f"too few for an ECE or a ROC-AUC, which take {LEAST_QUESTIONS} questions with "
+            f"{LEAST_OF_KIND} right and {LEAST_OF_KIND} wrong answers"
+        )
     return (
         f"ECE {figures.ece:.4f} ({figures.num_bins} bins), adaptive {figures.adaptive_ece:.4f}, "
         f"smooth {figures.smooth_ece:.4f}; Brier {figures.brier:.4f}, skill "

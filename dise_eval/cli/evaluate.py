@@ -11,10 +11,9 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import typer
-from typer.core import TyperGroup
 
 from dise_app.cli import options
-from dise_app.cli.grouped import GroupedCommand
+from dise_app.cli.grouped import Group, GroupedCommand
 from dise_app.cli.options import option
 from dise_core.files import opened_file
 from dise_core.params.requests import SamplingParams, Scoring, ScoringParams
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from dise_eval.graders import Mode
 
 
-class ExperimentGroup(TyperGroup):
+class ExperimentGroup(Group):
     """The experiments by name; options that begin with --recipe are the verb recipe's."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -227,21 +226,24 @@ def likelihood(*, parts: options.Parts) -> None:
 
 
 def finish(experiment: Experiment[RecordT], run: Fields, reporter: str) -> None:
-    """Run the experiment and print its report. reporter: "module:function"."""
+    """Run the experiment, and print the report in short. reporter: "module:function"."""
     from dise_app.terminal.progress import progress_bar
     from dise_eval.experiments.run import run as run_experiment
     from dise_eval.reports.page import Report, write
 
     report: Callable[..., Report] = resolve_name(f"dise_eval.reports.{reporter}")
-    output = run["output"]
+    output, reports = run["output"], list[Report]()
 
     def tell(records: list[RecordT]) -> None:
-        write(output, experiment, report(experiment, records))
+        reports.append(report(experiment, records))
+        write(output, experiment, reports[-1])
 
     with progress_bar(len(experiment.items)) as advance:
         run_experiment(experiment, output, advance, tell)
-    path = output / ("results.json" if run["as_json"] else "report.md")
-    print(path.read_text(encoding="utf-8"), end="")
+    if run["as_json"]:
+        print((output / "results.json").read_text(encoding="utf-8"), end="")
+    else:
+        print(reports[-1].plain(output))
 
 
 VERBS = {

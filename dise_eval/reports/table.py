@@ -13,6 +13,9 @@ from dise_eval.statistics.resampling import Estimate
 Cell = str | int | float | Estimate | None
 """A figure; None or NaN for one that is undefined."""
 
+MAX_PLAIN = 3
+"""Figures in a row on the terminal, beside its name."""
+
 HEADS = {
     **{"nfe": "NFE", "auroc": "ROC-AUC", "prr": "PRR", "aurc": "AURC", "eaurc": "E-AURC"},
     **{"augrc": "AUGRC", "ece": "ECE", "js": "JS", "brier": "Brier"},
@@ -47,10 +50,33 @@ class FigureTable:
             place |= {name: _json(row[name]) for name in row if name not in self.index}
         return tree
 
+    def plain(self, columns: Sequence[str], width: int) -> str:
+        """Return the table in aligned columns: the rows' names, and of these columns, or
+        of all that have a figure, the first MAX_PLAIN, or as many as the width takes.
+        """
+        figures = [name for name in columns or self._names() if self.has(name)][:MAX_PLAIN]
+        heads = [self.index[-1], *figures]
+        lines = [
+            [*map(_head, heads)],
+            *([self.name_of(row), *(text(row.get(name)) for name in figures)] for row in self.rows),
+        ]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        while len(widths) > 2 and sum(widths) + 2 * (len(widths) - 1) > width:
+            widths.pop()
+        aligned = (
+            [cell.rjust(size) if at else cell.ljust(size) for at, (cell, size) in enumerate(cells)]
+            for cells in (zip(line, widths, strict=False) for line in lines)
+        )
+        return "\n".join("  ".join(cells).rstrip() for cells in aligned)
+
+    def _names(self) -> list[str]:
+        """Return the columns of figures, in order."""
+        names = dict.fromkeys(name for row in self.rows for name in row)
+        return [name for name in names if name not in self.index]
+
     def markdown(self, columns: Sequence[str] = ()) -> str:
         """Return the table with these columns, or with all that have a figure."""
-        names = columns or dict.fromkeys(name for row in self.rows for name in row)
-        figures = [name for name in names if name not in self.index and self.has(name)]
+        figures = [name for name in columns or self._names() if self.has(name)]
         heads = [*self.index, *figures]
         marks = ["---"] * len(self.index) + ["---:"] * len(figures)
         lines = [
@@ -83,7 +109,7 @@ def text(cell: Cell) -> str:
             "-" if math.isnan(end) else f"{end:{sign}.3f}"
             for end in (cell.value, cell.low, cell.high)
         )
-        return f"{value} [{low}, {high}]"
+        return value if low == high == "-" else f"{value} [{low}, {high}]"
     return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
 
 

@@ -30,7 +30,7 @@ from dise_eval.reports.table import Cell, FigureTable, text
 from dise_eval.statistics import metrics, resampling
 from dise_eval.statistics.metrics import Rights, Scores
 from dise_eval.statistics.references import references_of
-from dise_eval.statistics.resampling import Resampled
+from dise_eval.statistics.resampling import LEAST_OF_KIND, LEAST_QUESTIONS, Resampled
 
 COMPARED = ("auroc_pooled", "auroc_per_question", "prr", "best_of_n")
 
@@ -66,15 +66,36 @@ def uncertainty(experiment: Sampled, records: Sequence[SampledRecord]) -> Report
         for label in (*labels, LENGTH)
     ]
     figures = FigureTable(("scorer",), rows)
+    right, n = f"{rights_of(records).mean():.1%}", len(records)
+    shown: list[dict[str, Cell]] = [
+        {"score": row["scorer"], "right": right, "auroc": row["auroc_pooled"], "n": n}
+        for row in rows
+    ]
+    brief = FigureTable(("score",), shown)
     by_turn = zip(*(record["answers"] for record in records), strict=True)
-    if sentence := one_kind([*itertools.chain.from_iterable(by_turn)]):
-        return Report("Uncertainty", figures, [], {"answers": base_rate(records)}, (), sentence)
+    answers = [*itertools.chain.from_iterable(by_turn)]
+    if sentence := one_kind(answers) or too_few(answers, len(records)):
+        more = {"answers": base_rate(records)}
+        return Report("Uncertainty", figures, [], more, (), sentence, brief=brief)
     compared = differences(records, labels, references_of(passes))
     forests = [Forest(name, figures, name, title, CHANCE) for name, title in AREAS.items()]
     title = "difference of ROC-AUC over all answers"
     forests.append(Forest("differences", compared, "auroc_pooled", title, 0, "no difference"))
     more = {"answers": base_rate(records), "compared": compared}
-    return Report("Uncertainty", figures, forests, more, SHOWN, winner(records, labels))
+    sentence = winner(records, labels)
+    return Report("Uncertainty", figures, forests, more, SHOWN, sentence, brief=brief)
+
+
+def too_few(answers: Sequence[VerdictRecord], num_questions: int) -> str:
+    """Return a sentence on answers that are too few to tell apart, empty for enough."""
+    num_right = sum(answer["is_correct"] for answer in answers)
+    if resampling.is_enough(num_questions, num_right, len(answers) - num_right):
+        return ""
+    return (
+        f"{num_right} of {len(answers)} answers to {num_questions} questions are right: too few "
+        f"for a ROC-AUC, an ECE and their intervals, which take {LEAST_QUESTIONS} questions with "
+        f"{LEAST_OF_KIND} right and {LEAST_OF_KIND} wrong answers. Ask more."
+    )
 
 
 def one_kind(answers: Sequence[VerdictRecord]) -> str:
@@ -119,6 +140,7 @@ def correctness(experiment: Sampled, records: Sequence[SampledRecord]) -> Report
     return replace(
         report,
         title=title,
+        brief=None,
         forests=[replace(report.forests[0], name="correctness")],
         more={"answers": report.more["answers"]},
         shown=[("mean_score_right", "mean_score_wrong", "auroc_pooled")],
@@ -146,6 +168,7 @@ def given(experiment: GivenAnswers, records: Sequence[GivenRecord]) -> Report:
     labels, dataset = experiment.contenders.labels, experiment.questions.dataset.name
     passes = mean_nfe(record["scores"] for record in records)
     reference, rows = references_of(passes)[0], list[dict[str, Cell]]()
+    shown: list[dict[str, Cell]] = []
     for group in dict.fromkeys(record["group"] for record in records):
         within = [record for record in records if record["group"] == group]
         compared, its_passes = _apart(within, reference)[0], mean_nfe(r["scores"] for r in within)
@@ -167,9 +190,23 @@ def given(experiment: GivenAnswers, records: Sequence[GivenRecord]) -> Report:
                     "median_perplexity": float(np.median(np.exp(-values))),
                 }
             )
+            named: dict[str, Cell] = {"group": group, "score": label}
+            right, n = f"{num_right / len(within):.1%}", len(within)
+            shown.append({**named, "right": right, "auroc": auroc.estimate, "n": n})
     figures = FigureTable(("group", "scorer"), rows)
+    brief = FigureTable(("group", "score"), shown)
     forest = Forest("given", figures, "auroc", "ROC-AUC", CHANCE)
-    return Report("Given answers", figures, [forest], sentence=one_kind(records))
+    sentence = one_kind(records) or too_few(records, len(records)) or _few_in(records)
+    return Report("Given answers", figures, [forest], sentence=sentence, brief=brief)
+
+
+def _few_in(records: Sequence[GivenRecord]) -> str:
+    """Return a sentence on the groups whose answers are too few, empty without any."""
+    groups: dict[str, list[GivenRecord]] = {}
+    for record in records:
+        groups.setdefault(record["group"], []).append(record)
+    few = [f"`{name}`: {said}" for name, of in groups.items() if (said := too_few(of, len(of)))]
+    return " ".join(few)
 
 
 def base_rate(records: Sequence[SampledRecord]) -> FigureTable:
@@ -210,14 +247,16 @@ def _estimates(figures: Mapping[str, Resampled]) -> dict[str, Cell]:
 
 
 def _further(scores: Scores, is_right: Rights) -> dict[str, Cell]:
-    """Return figures without intervals; those of probabilities take two questions."""
+    """Return figures without intervals, those of probabilities of enough answers alone."""
     flat = scores.ravel(), is_right.ravel()
+    num_right = int(is_right.sum())
+    is_enough = resampling.is_enough(len(scores), num_right, is_right.size - num_right)
     ranking = (metrics.prr_half, metrics.eaurc, metrics.augrc)
     agreement = (
         *(metrics.ece, metrics.adaptive_ece, metrics.smooth_ece),
         *(metrics.brier, metrics.brier_skill),
     )
-    probabilities = calibrate_scores(scores, is_right) if len(scores) > 1 else None
+    probabilities = calibrate_scores(scores, is_right) if is_enough else None
     return {
         **{figure.__name__: float(figure(*flat)) for figure in ranking},
         **{

@@ -2,8 +2,9 @@
 the differences of two scorers on the same resamples.
 
 Arrays: scores float64 and is_right bool, [..., Q, A], for Q questions with A answers
-each. The resamples are those of scipy.stats.bootstrap with the same seed; unlike it, one
-question has an interval, and a resample in which a figure is undefined is left out.
+each. The resamples are those of scipy.stats.bootstrap with the same seed; unlike it, a
+resample in which a figure is undefined is left out, and below LEAST_QUESTIONS there is no
+interval: what few questions say of themselves is surer than they are.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from dise_eval.statistics import metrics
 from dise_eval.statistics.metrics import Rights, Scores
 
 Figure = Callable[[Scores, Rights], Scores]
+
+LEAST_QUESTIONS, LEAST_OF_KIND = 20, 5
+"""Questions, and answers right and wrong, from which on there is a ROC-AUC, an ECE or an
+interval."""
 
 NUM_SAMPLES = 1000
 CELLS = 2**21
@@ -93,6 +98,11 @@ FIGURES: Mapping[str, Figure] = {
 """The figures that have intervals, of arrays [..., Q, A]."""
 
 
+def is_enough(num_questions: int, num_right: int, num_wrong: int) -> bool:
+    """Return whether answers suffice for figures of how well scores tell them apart."""
+    return num_questions >= LEAST_QUESTIONS and min(num_right, num_wrong) >= LEAST_OF_KIND
+
+
 def has_both(is_right: Rights) -> Rights:
     """Return which questions have both right and wrong answers, bool [Q]."""
     num_right = is_right.sum(axis=1)
@@ -106,18 +116,23 @@ def rows_of(num_questions: int) -> npt.NDArray[np.int64]:
 
 
 def resample(name: str, scores: Scores, is_right: Rights) -> Resampled:
-    """Return one of FIGURES on all resamples, computed in parts of bounded size."""
+    """Return one of FIGURES on all resamples, computed in parts of bounded size; a ROC-AUC
+    of too few answers is NaN, and so are resamples of too few questions.
+    """
     figure, rows = FIGURES[name], rows_of(len(scores))
     parts = np.array_split(rows, min(NUM_SAMPLES, -(-rows.size * scores.shape[1] // CELLS)))
     values = np.concatenate([figure(scores[part], is_right[part]) for part in parts])
     is_within = figure is auroc_per_question
     num_questions = int(has_both(is_right).sum()) if is_within else len(scores)
-    return Resampled(float(figure(scores, is_right)), values, num_questions)
+    is_told = is_enough(len(scores), int(is_right.sum()), int((~is_right).sum()))
+    value = float(figure(scores, is_right)) if is_told or not name.startswith("auroc") else np.nan
+    return Resampled(value, values if is_told else np.full_like(values, np.nan), num_questions)
 
 
 def mean(values: Scores, is_difference: bool = False) -> Estimate:
-    """Return the mean over questions, [Q], with its 95 % interval."""
+    """Return the mean over questions, [Q], with its 95 % interval unless they are few."""
     means = values[rows_of(len(values))].mean(axis=1)
+    means = means if len(values) >= LEAST_QUESTIONS else np.full_like(means, np.nan)
     return Resampled(float(values.mean()), means, len(values), is_difference).estimate
 
 

@@ -128,7 +128,9 @@ def told(row: Fields) -> str:
     """Return a figure with its interval, and the paper's."""
     paper = "" if row["the_paper"] is None else f", the paper {row['the_paper']:.3f}"
     if row["value"] is None:
-        return f"none, as all answers are right or all are wrong{paper}"
+        return f"none, of too few right or wrong answers{paper}"
+    if row["low"] is None:
+        return f"{row['value']:.3f}{paper}"
     return f"{row['value']:.3f} [{row['low']:.3f}, {row['high']:.3f}]{paper}"
 
 

@@ -53,7 +53,7 @@ def test_a_way_has_what_is_shared_where_it_says_nothing_else(tmp_path: Path) -> 
 
 
 def test_the_figures_of_records_that_are_given() -> None:
-    """Four questions; which are right, and the passes of each answer, by way."""
+    """Four questions, five times; which are right, and the passes of each answer, by way."""
     ways = [
         Way("plain", SamplingParams()),
         Way("revised", SamplingParams(reviser="remask"), beside="plain"),
@@ -61,7 +61,7 @@ def test_the_figures_of_records_that_are_given() -> None:
     ]
     records: Any = [
         {
-            "id": f"{way.name} | {number}",
+            "id": f"{way.name} | {time} | {number}",
             "way": way.name,
             "is_correct": is_right == "1",
             "nfe": passes + number,
@@ -70,6 +70,7 @@ def test_the_figures_of_records_that_are_given() -> None:
             "is_revised": number > 0 if way.params.reviser else None,
         }
         for way, rights, passes in zip(ways, ("1100", "0111", "1111"), (10, 14, 20), strict=True)
+        for time in range(5)
         for number, is_right in enumerate(rights)
     ]
     questions = SimpleNamespace(dataset=SimpleNamespace(name="mine"))
@@ -77,15 +78,15 @@ def test_the_figures_of_records_that_are_given() -> None:
     rows: Any = report.figures.to_dict()
     assert [row["accuracy"]["value"] for row in rows.values()] == [0.5, 0.75, 1.0]
     assert [row["nfe"] for row in rows.values()] == [11.5, 15.5, 21.5]
-    gains = np.array([0, 1, 1, 1.0]) - [1, 1, 0, 0]
-    drawn = np.random.default_rng(0).integers(0, 4, (1000, 4))
+    gains = np.tile(np.array([0, 1, 1, 1.0]) - [1, 1, 0, 0], 5)
+    drawn = np.random.default_rng(0).integers(0, 20, (1000, 20))
     low, high = np.quantile(gains[drawn].mean(axis=1), [0.025, 0.975])
-    difference = {"value": 0.25, "low": low, "high": high, "num_questions": 4}
+    difference = {"value": 0.25, "low": low, "high": high, "num_questions": 20}
     assert rows["revised"]["difference"] == difference
     counted = ("beside", "mended", "spoiled", "revised", "stopped_by")
     assert [rows["plain"][name] for name in counted] == [None] * 5
-    assert [rows["revised"][name] for name in counted] == ["plain", 2, 1, 0.75, None]
-    assert [rows["drawn"][name] for name in counted] == ["revised", 1, 0, None, "patience 3"]
+    assert [rows["revised"][name] for name in counted] == ["plain", 10, 5, 0.75, None]
+    assert [rows["drawn"][name] for name in counted] == ["revised", 5, 0, None, "patience 15"]
 
 
 def test_a_run_is_reported_and_goes_on(dise: Dise, tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ def test_a_run_is_reported_and_goes_on(dise: Dise, tmp_path: Path) -> None:
     line = ("eval", "compare", ways, "--output", output)
     run = dise(*line)
     assert run.code == 0, run.err
-    assert run.out == (output / "report.md").read_text()
+    assert (output / "report.md").read_text().startswith(f"# {run.out.splitlines()[0]}")
     figures = json.loads((output / "results.json").read_text())["figures"]
     assert list(figures) == list(WAYS)
     lines = (output / "journal.jsonl").read_text().splitlines()

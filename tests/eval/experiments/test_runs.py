@@ -55,33 +55,62 @@ def test_uncertainty_writes_a_journal_results_a_report_and_pictures(
     dise: Dise, tmp_path: Path
 ) -> None:
     long = ("--max-tokens", 36, "--tokens-per-step", 2)
-    args = (*long, "--limit", 8, "--output", tmp_path, "--temperature", 2.0)
+    args = (*long, "--limit", 20, "--output", tmp_path, "--temperature", 2.0)
     run = dise("eval", "uncertainty", *SHORT, *SCORES, *args)
     assert run.code == 0, run.err
-    assert run.out == (tmp_path / "report.md").read_text()
+    report = (tmp_path / "report.md").read_text()
     results = json.loads((tmp_path / "results.json").read_text())
     assert set(results["figures"]) == {"dise:full", "mc:response:num_samples=2", "length"}
     assert results["figures"]["dise:full"]["nfe"] == 1
     assert list(results["compared"]["mc:response:num_samples=2"]) == ["dise:full"]
     _, *records = records_of(tmp_path / "journal.jsonl")
-    assert [len(record["answers"]) for record in records] == [5] * 8
+    assert [len(record["answers"]) for record in records] == [5] * 20
     lengths = [[len(answer["text"]) for answer in record["answers"]] for record in records]
     rights = [
         record["answers"][np.argmin(row)]["is_correct"]
         for record, row in zip(records, lengths, strict=True)
     ]
     assert results["figures"]["length"]["best_of_n"]["value"] == np.mean(rights)
-    again = dise("eval", "uncertainty", *SHORT, *args)
-    assert again.out.count("dise:full") == run.out.count("dise:full") - 1, "but for the command"
+    assert dise("eval", "uncertainty", *SHORT, *args).out == run.out
+    again = (tmp_path / "report.md").read_text()
+    assert again.count("dise:full") == report.count("dise:full") - 1, "but for the command"
     for name in ("auroc_pooled", "auroc_per_question", "differences"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert f"]({name}.png)" in run.out
+        assert f"]({name}.png)" in report
     rights = [answer["is_correct"] for record in records for answer in record["answers"]]
-    assert f"| all | 40 | {sum(rights) / 40:.3f} [" in run.out
+    assert f"| all | 100 | {sum(rights) / 100:.3f} [" in report
     manifest = json.loads((tmp_path / "manifest.json").read_text())
-    assert manifest["num_questions"] == 8
+    assert manifest["num_questions"] == 20
     assert manifest["settings"]["params"]["temperature"] == 2.0
     assert manifest["versions"]["torch"]
+
+
+def test_the_terminal_shows_four_columns_and_where_the_others_are(
+    dise: Dise, tmp_path: Path
+) -> None:
+    """Of 30 questions a ROC-AUC with its interval; of two none of both, but a sentence."""
+    rows = [{"prompt": "83,18,75 -> 10", "answer": number % 2} for number in range(30)]
+    rows = [row | {"response": str(row["answer"] * (at % 3 > 0))} for at, row in enumerate(rows)]
+    shown = list[list[str]]()
+    for few, count in ((rows, 30), (rows[26:28], 2)):
+        data, output = written(tmp_path / f"{count}.jsonl", *few), tmp_path / str(count)
+        args = ("eval", "given", "--dataset", data, "--grader", "number", "--output", output)
+        run = dise(*args, "--score", "dise:full", "--score", "mc:response", columns=80)
+        assert run.code == 0, run.err
+        assert max(len(line) for line in run.out.splitlines() if str(output) not in line) <= 80
+        assert run.out.endswith(f"\n\nAll else: {output}/report.md\n")
+        shown.append([line.strip() for line in run.out.splitlines()])
+        assert f"{shown[-1][0]}" in (output / "report.md").read_text()
+    assert re.fullmatch(r"score +right +ROC-AUC +n", shown[0][2])
+    assert re.fullmatch(r"dise:full +83.3% +0\.\d{3} \[0\.\d{3}, 0\.\d{3}\] +30", shown[0][3])
+    assert re.fullmatch(r"score +right +n", shown[1][2])
+    assert re.fullmatch(r"dise:full +50.0% +2", shown[1][3])
+    sentence = " ".join(shown[1][6:10])
+    assert sentence.startswith("1 of 2 answers to 2 questions are right: too few for a ROC-AUC, an")
+    figures = json.loads((tmp_path / "2" / "results.json").read_text())["figures"]["all"]
+    assert figures["dise:full"]["auroc"] == dict.fromkeys(("value", "low", "high")) | {
+        "num_questions": 2
+    }
 
 
 def test_the_command_in_a_report_writes_the_same_report(dise: Dise, tmp_path: Path) -> None:
@@ -95,8 +124,8 @@ def test_the_command_in_a_report_writes_the_same_report(dise: Dise, tmp_path: Pa
     name, *words = shlex.split(command)
     assert (name, words[-2:]) == ("dise", ["--output", "FOLDER"])
     assert "--json" not in words
-    again = dise(*words[:-1], tmp_path / "again")
-    assert again.out == report
+    dise(*words[:-1], tmp_path / "again")
+    assert (tmp_path / "again" / "report.md").read_text() == report
     assert (tmp_path / "again" / "results.json").read_text() == first.out
     ways = {"greedy", "mean of N", "majority vote", "oracle", "dise:full"}
     assert ways < set(json.loads(first.out)["figures"])
@@ -148,7 +177,7 @@ GIVEN = (
 def test_given_answers_are_graded_and_scored_in_groups(dise: Dise, tmp_path: Path) -> None:
     asked = {"question": "83,18,75 -> 10", "ground_truth": [[83, 18, 75], 10]}
     rows = [asked | {"response": text, "tokens": length} for text, length, _ in GIVEN]
-    data = written(tmp_path / "answers.jsonl", *rows)
+    data = written(tmp_path / "answers.jsonl", *rows * 10)
     args = ("eval", "given", "--dataset", "countdown-answers", "--data", data, "--json")
     scores = ("--score", "dise:full", "--score", "mc:response:num_samples=2")
     run = dise(*args, *scores, "--by", "tokens", "--output", tmp_path / "run")
@@ -165,7 +194,7 @@ def test_given_answers_are_graded_and_scored_in_groups(dise: Dise, tmp_path: Pat
         pairs = [r > w for r in of_kind[True] for w in of_kind[False]]
         found = figures[str(length)]["dise:full"]
         assert found["auroc"]["value"] == pytest.approx(sum(pairs) / len(pairs))
-        assert (found["num_answers"], found["num_right"]) == (len(of_kind[False]) + 1, 1)
+        assert (found["num_answers"], found["num_right"]) == (10 * len(of_kind[False]) + 10, 10)
         values = of_kind[True] + of_kind[False]
         expected = statistics.median(math.exp(-value) for value in values)
         assert found["median_perplexity"] == pytest.approx(expected, rel=1e-4)
@@ -173,7 +202,7 @@ def test_given_answers_are_graded_and_scored_in_groups(dise: Dise, tmp_path: Pat
         likelihoods = figures[str(length)]["mc:response:num_samples=2"]["auroc_log_likelihood"]
         assert 0 <= likelihoods["value"] <= 1
     whole = dise(*args, "--score", "dise:full", "--output", tmp_path / "all")
-    assert json.loads(whole.out)["figures"]["all"]["dise:full"]["num_right"] == 2
+    assert json.loads(whole.out)["figures"]["all"]["dise:full"]["num_right"] == 20
     unknown = dise(*args, "--score", "written", "--output", tmp_path / "unknown")
     assert unknown.code == 2
     assert "written reads how a text was written" in unknown.err

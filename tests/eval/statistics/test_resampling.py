@@ -48,7 +48,7 @@ def test_figures_of_resamples_are_those_of_the_resampled_answers(seed: int) -> N
 
 
 def test_parts_of_bounded_size_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    scores, is_right = table(0)
+    scores, is_right = table(0, questions=24)
     whole = resampling.resample("prr", scores, is_right)
     monkeypatch.setattr(resampling, "CELLS", 5000)
     assert np.array_equal(resampling.resample("prr", scores, is_right).values, whole.values)
@@ -82,3 +82,20 @@ def test_the_interval_of_a_difference_is_that_of_scipys_paired_bootstrap(name: s
     assert found.high - found.low < 0.7 * apart, "pairing takes out what both have in common"
     same = mine.minus(mine).estimate
     assert (same.value, same.low, same.high) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("questions", "num_wrong", "is_told"), [(20, 5, True), (19, 5, False), (20, 4, False)]
+)
+def test_a_roc_auc_and_an_interval_take_20_questions_and_5_answers_of_each_kind(
+    questions: int, num_wrong: int, is_told: bool
+) -> None:
+    scores = np.random.default_rng(0).normal(size=(questions, 2))
+    is_right = np.arange(scores.size).reshape(scores.shape) >= num_wrong
+    for name in resampling.FIGURES:
+        found = resampling.resample(name, scores, is_right).estimate
+        assert (found.low <= found.value <= found.high) is is_told
+        assert np.isnan(found.value) == (not is_told and name.startswith("auroc"))
+    mean = resampling.mean(is_right.mean(axis=1))
+    assert mean.value == pytest.approx(is_right.mean())
+    assert np.isnan(mean.low) == np.isnan(mean.high) == (questions < 20)
