@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Self
@@ -11,6 +12,7 @@ from pydantic import Field, model_validator
 
 from dise_app.files.runner import FileRunner, P, Work
 from dise_core import InputError, SamplingParams
+from dise_core.errors import shown
 from dise_core.records import Fields
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 class Shards(FileRunner):
     """Answers many files in shards, each a file that is written whole or not at all."""
 
-    shard: str | None = Field(default=None, pattern="^[0-9]{1,5}/[0-9]{1,5}$")
+    shard: str | None = None
     """Make only the i-th of n shards, as i/n, in the folder OUTPUT."""
     shards: int | None = Field(default=None, ge=1, lt=10**5)
     """Make all of this many shards in the folder OUTPUT; without it one for each file."""
@@ -43,8 +45,11 @@ class Shards(FileRunner):
     def _fits_together(self) -> Self:
         if self.shard is not None and (self.shards is not None or self.ray is not None):
             raise ValueError("--shard i/n makes one shard: leave out --shards and --ray")
-        if not 1 <= self.index <= self.num_shards(10**5):
-            raise ValueError(f"--shard is i/n with i from 1 to n, not {self.shard}")
+        is_written = re.fullmatch("[0-9]{1,5}/[0-9]{1,5}", self.shard or "1/1")
+        if not (is_written and 1 <= self.index <= self.num_shards(10**5)):
+            raise ValueError(
+                f"--shard is i/n with i from 1 to n, such as 3/4, not {shown(self.shard)}"
+            )
         if self.ray is None and (self.workers or self.gpus_per_worker or self.cpus_per_worker != 1):
             raise ValueError("--workers, --gpus-per-worker and --cpus-per-worker need --ray")
         return self

@@ -41,11 +41,20 @@ class InputError(DiseError, ValueError):
 
 
 class UnknownNameError(InputError):
-    """No strategy or model has that name. The message lists all, and suggests one."""
+    """No strategy or model has that name. The message lists all, and suggests one, of
+    `near` if that is given.
+    """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], detail: str = "") -> None:
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        known: Iterable[str],
+        detail: str = "",
+        near: Iterable[str] | None = None,
+    ) -> None:
         names = sorted(known)
-        hint = did_you_mean(name.replace("_", "-"), names)
+        hint = did_you_mean(name, names if near is None else near)
         listed = ", ".join(names) or "none"
         end = f". {detail}" if detail else ""
         super().__init__(f"unknown {kind} {name!r}{hint or '.'} Known: {listed}{end}", kind)

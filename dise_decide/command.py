@@ -146,10 +146,14 @@ def _questions(fields: Fields) -> Sequence[Question]:
     questions += [{"type": "predicate", "instructions": text} for text in fields["yes_no"] or []]
     for option, kind, field in (("choice", "choice", "choices"), ("scale", "score", "levels")):
         for text in fields[option] or []:
-            question, equals, labels = text.rpartition("=")
-            if not equals or not question.strip():
-                raise InputError(f"--{option} is written QUESTION=A,B,..., not {text!r:.80}")
+            question, _, labels = text.rpartition("=")
             answers = [label.strip() for label in labels.split(",")]
+            if not question.strip() or len(answers) < 2 or not all(answers):
+                raise InputError(
+                    f"--{option} is written QUESTION=A,B,... with two or more answers, each a "
+                    f"text, not {text!r:.80}",
+                    option,
+                )
             questions.append({"type": kind, "instructions": question, field: answers})
     if fields["questions"] is not None:
         questions += check_questions(json_file(fields["questions"]))

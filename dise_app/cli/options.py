@@ -101,10 +101,21 @@ FORMS = Own(
     choice=option(str | None, "The texts, with commas between them, of which the answer is one."),
 )
 
+
+def _choices(text: str) -> list[str]:
+    choices = text.split(",")
+    if not all(choices):
+        raise InputError(
+            f"--choice is written A,B,... with a text between the commas, not {text!r:.80}",
+            "choice",
+        )
+    return choices
+
+
 _FORMS: dict[str, tuple[str, str, Callable[[Any], object]]] = {
     "schema": ("json-schema", "schema", json_file),
     "regex": ("regex", "regex", str),
-    "choice": ("choice", "choices", lambda texts: texts.split(",")),
+    "choice": ("choice", "choices", _choices),
 }
 """The constraint of each of FORMS, its setting, and what makes the setting."""
 

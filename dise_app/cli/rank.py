@@ -33,6 +33,12 @@ def rank(
     a list of texts or of token ids.
     """
     refuse_both_or_neither(bool(candidates), parts, "candidates (with --prompt)")
+    if candidates and len(candidates) == 1:
+        raise InputError(
+            "rank orders two candidates or more, and this is one: every argument is a candidate, "
+            "and the prompt is given by --prompt; `dise score` scores a single text",
+            "candidates",
+        )
     prompt, *candidates = given_texts([prompt or "", *(candidates or [])])
     params = options.scoring_params(parts)
 

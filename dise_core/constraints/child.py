@@ -66,7 +66,8 @@ alternatives that match
 """
 
 SYNTAX = (
-    "expressions are in the syntax of Rust's regex crate, without look-around or back-reference"
+    "expressions, as of --regex, are written as in `[0-9]+ [a-z]+`, in the syntax of Rust's regex "
+    "crate, without look-around or back-reference"
 )
 
 PLAIN = re.compile(r"\\.?|\[\^?\]?(?:\\.?|[^]\\])*\]?", re.DOTALL)
@@ -143,6 +144,11 @@ def automaton_of(expression: str) -> Automaton:
     except ValueError as error:
         reason = " ".join(str(error).split())[:300]
         if "Found no transitions" not in reason:
+            if "building NFA" in reason:  # outlines_core says no more
+                raise InputError(
+                    f"the expression {shown(expression)} cannot be used as it is written; {SYNTAX}",
+                    "constraint",
+                ) from None
             raise InputError(
                 f"the expression {shown(expression)} cannot be used: {reason}; {SYNTAX}",
                 "constraint",

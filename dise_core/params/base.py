@@ -128,7 +128,7 @@ class Params(Suggesting):
             try:
                 super().__init__(**fields)
             except ValidationError as error:
-                raise input_error(error) from error
+                raise input_error(error) from None
 
         # For pydantic this is its own constructor: params inside other models keep its
         # own errors.
@@ -161,6 +161,8 @@ def input_error(
         hint = did_you_mean(parameter or "", names)
         listed = f"{hint or '.'} Known: {', '.join(sorted(names)) or 'none'}" if subject else ""
         return InputError(f"{origin}there is no setting {parameter!r}{listed}", parameter)
+    if problem["type"] == "missing":
+        return InputError(f"{origin}{parameter!r} is missing", parameter)
     value = f"{parameter}={problem['input']!r:.80}: " if parameter else ""
     if problem["type"] in AS_JSON:
         message += f", written as JSON, such as {AS_JSON[problem['type']]}"

@@ -1,7 +1,7 @@
 """Strategies, models and engines by name, with the plugin that each came from."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar, cast
 
@@ -69,7 +69,8 @@ class Catalog:
         """Return the entry of that name, or PLUGIN:NAME. Raises UnknownNameError."""
         entries: Entries = self.entries.get(kind.plural, {})
         if (entry := named(entries, name)) is None:
-            raise UnknownNameError(title or kind.title, name, entries, broken(self.problems))
+            detail, near = broken(self.problems), _numbered(entries, name)
+            raise UnknownNameError(title or kind.title, name, entries, detail, near)
         return entry
 
     def has(self, kind: kinds.Kind[C], name: str) -> bool:
@@ -253,6 +254,13 @@ class Catalog:
             about = f"{kind.title} {name!r} of plugin {entry.plugin!r}"
             object.__setattr__(strategy, "_origin", (about, entry.plugin))
         return strategy
+
+
+def _numbered(names: Iterable[str], like: str) -> list[str]:
+    """Return the names with the number that the other one ends with, or 10, for their K."""
+    number = re.search(r"\d{0,9}\Z", like)
+    end = (number and number[0]) or "10"
+    return [f"{name[:-1]}{end}" if name.endswith("-K") else name for name in names]
 
 
 def _as_it_is(kind: kinds.Kind[S], strategy: Strategy, params: BaseModel) -> S:

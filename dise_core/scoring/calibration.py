@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import os.path
 import re
 from functools import cached_property
 from itertools import pairwise
@@ -162,9 +163,13 @@ class CalibrationFile(CalibrationPart):
     def load(cls, path: str | PathLike[str]) -> Self:
         """Return the calibration in a file. Raises InputError if it holds none."""
         name = fspath(path)
+        if not os.path.exists(name):  # which never raises
+            raise InputError(
+                f"there is no calibration file {name!r:.300}: --calibration (in Python "
+                "calibration=) names a file that `dise calibrate` wrote",
+                "calibration",
+            )
         try:
-            if not Path(name).exists():
-                raise InputError(f"there is no calibration file {name!r}", "calibration")
             with opened_file(Path(name)) as file:
                 text = file.read(MAX_BYTES + 1)
             if len(text) > MAX_BYTES:
@@ -172,7 +177,10 @@ class CalibrationFile(CalibrationPart):
             return cls.model_validate_json(text)
         except (OSError, ValueError) as error:
             problem = input_error(error) if isinstance(error, ValidationError) else error
-            raise InputError(f"calibration file {name!r}: {problem}", "calibration") from error
+            raise InputError(
+                f"calibration file {name!r:.300} is none that `dise calibrate` wrote: {problem}",
+                "calibration",
+            ) from None
 
     @classmethod
     def of(cls, given: object) -> Self | None:

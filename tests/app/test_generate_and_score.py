@@ -114,6 +114,18 @@ def test_bad_lines_are_named_and_the_others_are_done(dise: Dise, tmp_path: Path)
         ("generate 1 --model countdwn", "unknown model 'countdwn'. Did you mean 'countdown'?"),
         ("generate 1 --model ./nowhere", "there is no folder './nowhere'"),
         ("generate 1 --model llada", "'llada' is an adapter and no model: name a model that it"),
+        ("generate 1 --model EMPTY", "is empty: name the folder of a checkpoint, with its config"),
+        ("generate 1 --lora EMPTY", "holds no adapter_config.json: name the folder of a LoRA ada"),
+        ("generate 1 --choice a,", "--choice is written A,B,... with a text between the commas,"),
+        ("generate 1 --regex '('", "cannot be used as it is written; expressions, as of --regex,"),
+        ("generate 1 --selector last10", "unknown selector 'last10'. Did you mean 'last-10'? Kn"),
+        (
+            "generate 1 --calibration '{}'",
+            "no calibration file '{}': --calibration (in Python calib",
+        ),
+        ("rank 1+2", "this is one: every argument is a candidate, and the prompt is given by --p"),
+        ("generate --input x --output y --shard 3of4", "--shard is i/n with i from 1 to n, such"),
+        ("decide 1 --choice 12=", "--choice is written QUESTION=A,B,... with two or more answe"),
         ("generate 1 --device abacus", "device 'abacus' cannot be used"),
         ("generate --input /no/such/file", "cannot read /no/such/file: No such file"),
         ("generate --input - --resume", "--resume needs --output FILE"),
@@ -142,11 +154,27 @@ def test_bad_lines_are_named_and_the_others_are_done(dise: Dise, tmp_path: Path)
         ),
     ],
 )
-def test_bad_usage_is_one_line_and_exit_code_2(dise: Dise, line: str, text: str) -> None:
-    run = dise(*shlex.split(line))
+def test_bad_usage_is_one_line_and_exit_code_2(
+    dise: Dise, tmp_path: Path, line: str, text: str
+) -> None:
+    run = dise(*shlex.split(line.replace("EMPTY", str(tmp_path))))
     assert (run.code, run.out) == (2, "")
     assert text in run.err
     assert len(run.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("--n", "it must be a valid integer\n"),
+        ("--temperature", "it must be a valid number\n"),
+        ("--dtype", "'x' is not one of 'auto', 'float32', 'bfloat16', 'float16'.\n"),
+    ],
+)
+def test_a_value_of_another_type_is_told_in_our_words(dise: Dise, option: str, text: str) -> None:
+    run = dise("generate", "1", option, "x")
+    assert (run.code, run.out) == (2, "")
+    assert run.err.endswith(f"Error: Invalid value for '{option}': {text}")
 
 
 def test_an_empty_file_and_an_output_that_cannot_be_are_refused(dise: Dise, tmp_path: Path) -> None:

@@ -18,7 +18,11 @@ from dise_core.testing.toy_model import ToyPredictor
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("last_10", "unknown selector 'last_10'. Did you mean 'last-K'"),
+        ("last_10", "unknown selector 'last_10'. Did you mean 'last-10'"),
+        ("last10", "unknown selector 'last10'. Did you mean 'last-10'"),
+        ("promptlast-7", "Did you mean 'prompt-last-7'"),
+        ("frist-0007", "Did you mean 'first-0007'"),
+        ("last-x", "Did you mean 'last-10'"),
         ("lost-10", "unknown selector 'lost-10'"),
         ("", "unknown selector ''"),
         ("full+", "unknown selector ''"),

@@ -95,7 +95,11 @@ def test_the_command_shows_a_table(dise: Dise, monkeypatch: pytest.MonkeyPatch) 
         (("--yes-no", "Q", "--input", "1"), "cannot read '1': no such file; a text needs no --in"),
         (("1",), "give at least one question"),
         (("1", "--choice", "A,B"), "--choice is written QUESTION=A,B"),
-        (("1", "--scale", "2=3", *CLOZE), "at least 2 items"),
+        (("1", "--scale", "2=3", *CLOZE), "--scale is written QUESTION=A,B,... with two or more"),
+        (
+            ("1", "--choice", "2=3,", *CLOZE),
+            "--choice is written QUESTION=A,B,... with two or more",
+        ),
         (("1", "--choice", "2=3,3", *CLOZE), "the labels '3' and '3'"),
         (("1", "--choice", "2=3,x", *CLOZE), "the model's vocabulary has no 'x'"),
         (("", "--choice", "2=3,4", *CLOZE), "the input is empty"),
