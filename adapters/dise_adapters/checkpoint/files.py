@@ -27,8 +27,9 @@ def refused(problem: str, kind: type[ModelError] = CheckpointError) -> Iterator[
     except (DiseError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:
-        is_of_path = isinstance(error, OSError) and str(error.filename) in problem
-        reason = error.strerror if is_of_path else one_line(error)  # a path is told once
+        reason = one_line(error)
+        if isinstance(error, OSError) and str(error.filename) in problem:
+            reason = str(error.strerror)  # a path is told once
         raise kind(f"{problem}: {reason}") from None
 
 
