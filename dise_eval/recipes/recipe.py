@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from dise_app.files.texts import json_file
 from dise_core.errors import InputError, UnknownNameError
@@ -18,6 +18,7 @@ from dise_core.models.named import refuse_server
 from dise_core.params.base import Name, Params, input_error
 from dise_core.params.marks import remaining
 from dise_core.params.requests import SamplingParams
+from dise_core.patterns import compiled
 from dise_core.records import Fields, Record
 from dise_eval.datasets.dataset import DataRow, Dataset
 from dise_eval.datasets.own import beside, dataset_of, is_file
@@ -27,6 +28,11 @@ from dise_eval.graders.extract import MAX_TEXT
 from dise_eval.graders.verdict import Verdict
 
 Wording = Annotated[str, Field(min_length=1)]
+
+
+def _pattern(text: str) -> str:
+    compiled(text)
+    return text
 
 
 class Published(Params):
@@ -58,8 +64,9 @@ class Recipe(Params):
     """Worked examples of the training split, as the data set shows them."""
     chat: bool | None = None
     """Whether the model's chat template is used; without it if the model has one."""
-    answer: re.Pattern[str] | None = None
-    """What of an answer is graded, as in a box, if it matches: its last group, if any."""
+    answer: Annotated[str, AfterValidator(_pattern)] | None = None
+    """What of an answer is graded, as in a box, if it matches: its last group, if any. An
+    expression of RE2."""
     grader: Name = "robust"
     """robust, d1 or another grader."""
     sampling: SamplingParams
@@ -91,14 +98,16 @@ class Recipe(Params):
 class PartGrader(Grader):
     """Grades what an expression matches first as if it stood in a box, or else all."""
 
-    def __init__(self, grader: Grader, pattern: re.Pattern[str]) -> None:
-        self._grader, self._pattern = grader, pattern
-        self.version = f"{grader.version} of {pattern.pattern}"
+    def __init__(self, grader: Grader, pattern: str) -> None:
+        self._grader, self._pattern = grader, compiled(pattern)
+        self.version = f"{grader.version} of {pattern}"
 
     def grade(self, response: str) -> Verdict:
-        match = self._pattern.search(response[-MAX_TEXT:])
-        part = match and match[match.lastindex or 0]
-        return self._grader.grade(response if part is None else f"\\boxed{{{part}}}")
+        match = self._pattern.search(response[-MAX_TEXT:].encode(errors="replace"))
+        if match is None:
+            return self._grader.grade(response)
+        part = match[match.lastindex or 0].decode(errors="replace")
+        return self._grader.grade(f"\\boxed{{{part}}}")
 
 
 def recipe_of(name: str, instead: Fields | None = None) -> tuple[str, Recipe]:

@@ -35,9 +35,8 @@ def dise_selectors():
 """
 
 READING = r'''
-import re
-
 import numpy as np
+import re2
 from pydantic import Field
 
 from dise_core import Floats, Mask, Selector, TokenSequence, hookimpl
@@ -50,7 +49,7 @@ class Late(Selector):
 
     def select(self, sequence: TokenSequence) -> Mask:
         text, last = sequence.response_bytes, None
-        for last in re.finditer(self.pattern.encode(), text):
+        for last in re2.finditer(self.pattern.encode(), text):
             pass
         return sequence.mask_of([] if last is None else sequence.covering(*last.span()))
 

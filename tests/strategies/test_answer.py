@@ -1,13 +1,16 @@
-"""The selector of answers, on texts of one character a token, and on hostile patterns."""
+"""The selector of answers, on texts of one character a token, and beside Python's own search."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from dise_core import LLM, InputError, SamplingParams, Selector, TokenSequence
 from dise_core.arrays import Ids, Mask
@@ -77,6 +80,11 @@ def test_an_answer_is_found_where_answers_usually_stand(response: str, selection
         (r"(\d+) of|x(y)?", "20"),
         (r"(?i)THE", "the"),
         (r"z*", "so 10, the 20 of 40: is 30."),
+        (r"f*", "f"),
+        (r"|[^ ]", "."),
+        (r"is|(?m)^so", "is"),
+        (r"0+?", "0"),
+        (r"\d\d \w+|of \d+", "20 of"),
         ("never", "so 10, the 20 of 40: is 30."),
         ("[0-9 ]{3,}$|40", "40"),
     ],
@@ -106,11 +114,19 @@ def test_bytes_that_are_no_text_keep_their_places() -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"pattern": "(a"}, r"selector 'answer': pattern='\(a': it is no regular expression"),
+        (
+            {"pattern": "(a"},
+            r"selector 'answer': pattern='\(a': RE2 cannot use the .*: 'missing \): ",
+        ),
         ({"pattern": "a" * 257}, "at most 256 characters"),
         ({"pattern": ""}, "at least 1 character"),
-        ({"pattern": "(" * 120 + ")" * 100}, "no regular expression"),
-        ({"pattern": "((a{99}){99}){99}"}, "its counts, .* multiply to more than 1,000"),
+        ({"pattern": "(" * 120 + ")" * 100}, "missing"),
+        ({"pattern": "((a{99}){99}){99}"}, "counts above 1,000: write it without"),
+        ({"pattern": "(?<=is )a"}, "RE2 cannot use .*It has no look-around"),
+        ({"pattern": r"(a)\1"}, r"'invalid escape sequence.*no look-around, back-references"),
+        ({"pattern": r"\Q"}, "'missing"),
+        ({"pattern": "\udcff"}, "should be a valid string"),
+        ({"pattern": "(a)" * 10}, r"it has more than 9 groups: write \(\?:...\) for others"),
         ({"patern": "a"}, r"no setting 'patern'. Did you mean 'pattern'\?"),
     ],
 )
@@ -119,13 +135,30 @@ def test_a_bad_pattern_is_refused_when_it_is_chosen(settings: Any, problem: str)
         answer(**settings)
 
 
-@pytest.mark.parametrize(
-    "pattern", ["(a+)+$", "(a|aa)+$", "(?:(?:a*)*)*$", "(a*)*\\1$", "(?b)(?:abcdef){e}"]
+REPEATED = st.builds(
+    "(?:{}){}".format,
+    st.sampled_from(["a", "bc?", "[ab]", "a|bb", "(a)b", "(?:a|(b))c", "."]),  # not of nothing
+    st.sampled_from(["*", "+", "*?", "+?", "?", "??", "{2}", "{0,2}"]),
 )
-def test_a_pattern_that_would_go_on_for_ever_is_refused(pattern: str) -> None:
-    text = text_of("a" * 2000 + "!")
-    with pytest.raises(InputError, match=r"the pattern .* takes too long on this answer"):
-        answer(pattern=pattern).select(text)
+PATTERNS = st.recursive(
+    REPEATED | st.sampled_from([*"abc", "c(a)", r"\b", "^", "$", "", "(|b)"]),
+    lambda inner: (
+        st.builds("{}{}".format, inner, inner) | st.builds("(?:{}|{})".format, inner, inner)
+    ),
+    max_leaves=6,
+)
+
+
+@given(pattern=PATTERNS.filter(bool), text=st.text("abc ", min_size=1, max_size=9))
+def test_one_pass_finds_what_a_search_from_match_to_match_finds(pattern: str, text: str) -> None:
+    matches = list(re.finditer(pattern, text))
+    spans = [match.span(min(match.re.groups, 1)) for match in matches]
+    assume(
+        all(match[0] for match in matches)
+        and all(span[0] < span[1] for span in spans if span[0] >= 0)
+    )
+    places = [text[start:stop] for start, stop in spans if start >= 0]
+    assert named(text_of(text), pattern=pattern) == [text, *places][-1]
 
 
 def test_the_answer_is_what_a_request_is_scored_by() -> None:

@@ -1,23 +1,18 @@
 """The selector of the answer in a response."""
 
-import math
 import re
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
-import regex
 from pydantic import Field, field_validator
 
-from dise_core import InputError, Mask, Selector, TokenSequence
+from dise_core import Mask, Selector, TokenSequence
 from dise_core.constraints.spans import values_of
+from dise_core.patterns import compiled
 
-MAX_SECONDS = 0.02
-"""Of processor time for a pattern and a text: the engine tries alternatives one after the
-other, and could go on for ever. An honest pattern takes a thousandth of it.
-"""
-
-MAX_REPEATS = 1000
-"""The product of a pattern's counts: the engine writes them out."""
+MAX_GROUPS = 9
+"""Of a pattern: what each matched is kept for every step that it may be at."""
 
 MARKS = ("\\boxed{", "}"), ("<answer>", "</answer>"), ("####", "\n")
 """What stands before and behind answers, the surest first."""
@@ -25,7 +20,7 @@ MARKS = ("\\boxed{", "}"), ("<answer>", "</answer>"), ("####", "\n")
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?|-?\.\d+")
 
 Span = tuple[int, int]
-"""Characters of a text, half-open."""
+"""Bytes or characters of a text, half-open."""
 
 
 class AnswerRegion(Selector):
@@ -36,55 +31,49 @@ class AnswerRegion(Selector):
     """
 
     pattern: str | None = Field(default=None, min_length=1, max_length=256)
-    """A regular expression as Python's; of its groups the first one counts."""
+    r"""A regular expression of RE2, whose \w, \d and \s are of ASCII alone. Of its groups, at
+    most 9, the first one counts.
+    """
 
     @field_validator("pattern")
     @classmethod
     def _compiles(cls, pattern: str | None) -> str | None:
-        if pattern is None:
-            return None
-        counts = re.findall(r"\d+", pattern.replace("0-9", "")) if "{" in pattern else ()
-        if math.prod(max(int(count), 1) for count in counts) > MAX_REPEATS:
-            raise ValueError(f"its counts, such as {{1,20}}, multiply to more than {MAX_REPEATS:,}")
-        try:
-            regex.compile(pattern)
-        except (regex.error, RecursionError) as error:
-            raise ValueError(f"it is no regular expression: {error}") from error
+        if pattern is not None:
+            if compiled(pattern).groups > MAX_GROUPS:
+                raise ValueError(f"it has more than {MAX_GROUPS} groups: write (?:...) for others")
+            _repeated(pattern)
         return pattern
 
     def select(self, sequence: TokenSequence) -> Mask:
         pieces = sequence.pieces[sequence.prompt_length : sequence.response_end]
-        text = b"".join(pieces).decode(errors="surrogateescape")
         is_json = sequence.rule is not None and sequence.rule.is_json
         ends = np.cumsum([0, *map(len, pieces)])
         counts = np.zeros(ends[-1] + 1, np.int64)
-        for span in self._spans(text, is_json):
-            start, stop = (len(text[:at].encode(errors="surrogateescape")) for at in span)
+        for start, stop in self._spans(b"".join(pieces), is_json):
             counts[start + 1 : stop + 1] = 1
         num_named = np.diff(counts.cumsum()[ends])
         positions = sequence.response_positions[num_named > 0]
         return sequence.mask_of(positions if len(positions) else sequence.text_positions)
 
-    def _spans(self, text: str, is_json: bool) -> list[Span]:
+    def _spans(self, text: bytes, is_json: bool) -> list[Span]:
+        """Return the bytes of the answer."""
         if self.pattern is not None:
-            return _matched(self.pattern, text)
-        return (_values(text) if is_json else []) or _usual(text)
+            repeated = _repeated(self.pattern)
+            return [repeated.match(text).span(min(repeated.groups, 2))]
+        letters = text.decode(errors="surrogateescape")
+        spans = (_values(letters) if is_json else []) or _usual(letters)
+        return [(_num_bytes(letters[:start]), _num_bytes(letters[:stop])) for start, stop in spans]
 
 
-def _matched(pattern: str, text: str) -> list[Span]:
-    """Return the last place that is not empty. Raises InputError if that takes long."""
-    last: list[Span] = []
-    try:
-        for match in regex.finditer(pattern, text, timeout=MAX_SECONDS):
-            start, stop = match.span(min(match.re.groups, 1))
-            last = [(start, stop)] if start < stop else last
-    except (TimeoutError, MemoryError) as error:
-        raise InputError(
-            f"the pattern {pattern!r:.80} takes too long on this answer: repeat nothing "
-            "that holds a repetition, and leave out .* where you can",
-            "selector_settings",
-        ) from error
-    return last
+def _repeated(pattern: str) -> Any:
+    """Return what matches any text in one pass, and keeps in its groups where the pattern matched
+    last: to search on from match to match may be quadratic.
+    """
+    return compiled(rf"(?:({pattern})|\C)*\z")
+
+
+def _num_bytes(text: str) -> int:
+    return len(text.encode(errors="surrogateescape"))
 
 
 def _values(text: str) -> list[Span]:
