@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, Self, TypeVar
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import FailFast, Field, model_validator
 
 from dise_core.arrays import Floats
 from dise_core.errors import InputError
@@ -51,9 +51,9 @@ class Tails(CalibrationPart):
     """
 
     method: Literal["platt", "isotonic"]
-    tails: tuple[Annotated[Isotonic | Platt, Field(discriminator="method")], ...] = Field(
-        min_length=1, max_length=MAX_LEVELS - 1
-    )
+    tails: Annotated[
+        tuple[Annotated[Isotonic | Platt, Field(discriminator="method")], ...], FailFast()
+    ] = Field(min_length=1, max_length=MAX_LEVELS - 1)
 
     def of(self, shares: Floats) -> Floats:
         maps = zip(self.tails, log_odds(shares).T, strict=True)

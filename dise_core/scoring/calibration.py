@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import (
     BaseModel,
     ConfigDict,
+    FailFast,
     Field,
     JsonValue,
     SerializerFunctionWrapHandler,
@@ -51,8 +52,8 @@ class Isotonic(CalibrationPart):
     """A nondecreasing map, linear between knots and constant outside them."""
 
     method: Literal["isotonic"] = "isotonic"
-    scores: tuple[float, ...] = Field(min_length=1, max_length=2**16)
-    probabilities: tuple[Probability, ...]
+    scores: Annotated[tuple[float, ...], FailFast()] = Field(min_length=1, max_length=2**16)
+    probabilities: Annotated[tuple[Probability, ...], FailFast()] = Field(max_length=2**16)
 
     @model_validator(mode="after")
     def _rises(self) -> Self:

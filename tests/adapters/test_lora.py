@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import httpx
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -161,8 +162,40 @@ REFUSED: dict[str, tuple[dict[str, Tensor], dict[str, Any], str]] = {
     "an unknown target": (pair("model.layers.9.x", 8, 8), {}, r"changes model\.layers\.9\.x\.weig"),
     "half a pair": (dict([*Q.items()][:1]), {}, r"q_proj\.lora_A\.weight, and .* has no such"),
     "a misfit": (pair(QUERY, 64, 32), {}, r"as a weight of \[64, 32\], and in .* has \[64, 64\]"),
-    "odd patterns": (Q, {"alpha_pattern": {"(": 2}}, "cannot read .*adapter_config.json: "),
-    "no rank": (pair(QUERY, 64, 64, rank=0), {}, "cannot read .*adapter_config.json: "),
+    "odd patterns": (Q, {"alpha_pattern": {"(": 2}}, "_config.json: RE2 cannot use the expression"),
+    "many patterns": (
+        Q,
+        {"alpha_pattern": dict.fromkeys(map(str, range(1025)), 2)},
+        "adapter_config.json: alpha_pattern has 1025 entries, and may have 1,024",
+    ),
+    "no rank": (
+        pair(QUERY, 64, 64, rank=0),
+        {},
+        r"matrices of \[0, 64\] and \[64, 0\] for .*q_proj",
+    ),
+    "two ranks": (
+        {
+            f"{QUERY}.lora_A.weight": torch.zeros(2, 64),
+            f"{QUERY}.lora_B.weight": torch.zeros(64, 3),
+        },
+        {},
+        r"has matrices of \[2, 64\] and \[64, 3\] for .*q_proj: they must be of \[r, in\] and",
+    ),
+    "vectors": (
+        {f"{QUERY}.lora_A.weight": torch.zeros(64), f"{QUERY}.lora_B.weight": torch.zeros(64)},
+        {},
+        r"has matrices of \[64\] and \[64\] for .*q_proj: they must be of \[r, in\] and",
+    ),
+    "complex numbers": (
+        {name: part.to(torch.complex64) for name, part in Q.items()},
+        {},
+        r"q_proj\.lora_A\.weight as C64, which cannot be merged: save it as float32",
+    ),
+    "integers": (
+        {name: part.long() for name, part in Q.items()},
+        {},
+        r"q_proj\.lora_A\.weight as I64, which cannot be merged: save it as float32",
+    ),
     "no number": (Q, {"lora_alpha": math.nan}, "cannot read .*adapter_config.json: "),
 }
 

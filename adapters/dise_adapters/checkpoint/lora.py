@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
+from safetensors import safe_open
 
 from dise_adapters.checkpoint.files import one_line, read_object, refused
 from dise_adapters.checkpoint.weights import Safetensors
 from dise_core import CheckpointError, InputError
+from dise_core.patterns import compiled
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, device
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
@@ -35,6 +37,12 @@ NEUTRAL = frozenset(
     | {"ensure_weight_tying"}
 )
 """Fields that say nothing of the merged weights beyond what the file of weights says."""
+
+FLOATS = frozenset({"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2"})
+"""The types of weights that can be merged."""
+
+MAX_PATTERNS = 1024
+"""Each is tried on every module."""
 
 BEGINNINGS = (True, False, None, "gaussian", "eva", "orthogonal")
 
@@ -55,10 +63,17 @@ class LoraConfig(BaseModel):
 
     def scale(self, module: str, rank: int) -> float:
         """Return the factor of a product of that rank, as peft chooses it."""
-        patterns = self.alpha_pattern or {}
-        keys = (key for key in patterns if re.match(rf"(.*\.)?({key})$", module))
-        alpha = patterns.get(next(keys, ""), self.lora_alpha)
+        name = module.encode(errors="replace")
+        alphas = (alpha for pattern, alpha in self._alphas if pattern.match(name))
+        alpha = next(alphas, self.lora_alpha)
         return alpha / (math.sqrt(rank) if self.use_rslora else rank)
+
+    @cached_property
+    def _alphas(self) -> list[tuple[Any, float]]:
+        patterns = self.alpha_pattern or {}
+        if len(patterns) > MAX_PATTERNS:
+            raise ValueError(f"alpha_pattern has {len(patterns)} entries, and may have 1,024.")
+        return [(compiled(rf"(.*\.)?({key})$"), alpha) for key, alpha in patterns.items()]
 
 
 @dataclass(frozen=True)
@@ -94,18 +109,38 @@ class Lora(Safetensors):
         """Yield what is changed, by the names of weights in the model. A matrix without
         the other keeps its own, which no model has.
         """
-        for key in self.stored:
+        for key, part in self.stored.items():
+            if part.dtype not in FLOATS:
+                raise CheckpointError(
+                    f"The adapter in {self.path} holds {one_line(key)} as {part.dtype}, which "
+                    "cannot be merged: save it as float32, float16 or bfloat16."
+                )
             match = MATRIX.fullmatch(key)
             pair = [match.expand(rf"\1{letter}\4") for letter in "AB"] if match else []
             if match is None or not {*pair} <= self.stored.keys():
                 name = key.removeprefix(PREFIX).replace(".base_layer.", ".")
                 yield name, Change(self, key)
             elif key == pair[1]:
+                up, down = part.shape, self.stored[pair[0]].shape
+                if len(up) != 2 or len(down) != 2 or not up[1] == down[0] > 0:
+                    raise CheckpointError(
+                        f"The adapter in {self.path} has matrices of {[*down]} and {[*up]} for "
+                        f"{one_line(match[2])}: they must be of [r, in] and [out, r], r above 0."
+                    )
                 with refused(f"cannot read {self.path / CONFIG}"):
-                    scale = self.config.scale(match[2], self.stored[pair[0]].shape[0])
+                    scale = self.config.scale(match[2], down[0])
                 is_turned = match[3] is not None or self.config.fan_in_fan_out
                 change = Change(self, pair[1], pair[0], scale, is_turned)
                 yield f"{match[2]}.weight", change
+
+    def read(self, names: Iterable[str], place: device) -> Iterator[tuple[str, Tensor]]:
+        """Yield weights by name. The file stays open, as its head would be read for each."""
+        for name in names:
+            yield name, self._opened.get_tensor(name).to(place)
+
+    @cached_property
+    def _opened(self) -> Any:
+        return safe_open(self.path / WEIGHTS, framework="pt")
 
     @cached_property
     def _files(self) -> list[Path]:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from torch import Tensor, device
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+MAX_HEAD = 2**23
+"""Of a file, in bytes: a weight takes about a hundred."""
+
 OWN = r"[^/\\\x00]+\.safetensors"
 """A file of the checkpoint's own folder."""
 
@@ -91,6 +94,7 @@ class Safetensors(WeightSource):
         weights: dict[str, Stored] = {}
         opened: Any
         for path in self._files:
+            _check_head(path)
             with refused(f"cannot load {path}"), safe_open(path, framework="np") as opened:
                 for name in opened.keys():  # noqa: SIM118
                     if name in weights:
@@ -131,3 +135,14 @@ class Safetensors(WeightSource):
                 "*.safetensors in this folder"
             )
         return [self.path / name for name in sorted(set(names))]
+
+
+def _check_head(path: Path) -> None:
+    """Raise CheckpointError, before it is read, for a head that is too long."""
+    with refused(f"cannot load {path}"), path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+    if size > MAX_HEAD:
+        raise CheckpointError(
+            f"cannot load {path}: its header of {size:,} bytes is longer than {MAX_HEAD:,}, which "
+            "is enough for 60,000 weights; save them in several files, with less metadata"
+        )
