@@ -31,8 +31,8 @@ class AnswerRegion(Selector):
     """
 
     pattern: str | None = Field(default=None, min_length=1, max_length=256)
-    r"""A regular expression of RE2, whose \w, \d and \s are of ASCII alone. Of its groups, at
-    most 9, the first one counts.
+    r"""A regular expression of RE2: \w, \d and \s are of ASCII alone, and $ is the very end. Of
+    its groups, at most 9, the first one counts.
     """
 
     @field_validator("pattern")
