@@ -46,6 +46,7 @@ def __getattr__(name: str) -> object:
 
 
 __all__ = [
-    "SCORED", "SHARED", "Body", "FieldOptions", "FileRunner", "Limits", "Own", "Parts", "RouteAdder",
-    "Service", "Work", "check_routes", "create_app", "option", "show_answer", "show_legend", "verb",
+    "SCORED", "SHARED", "Body", "FieldOptions", "FileRunner", "Limits", "Own", "Parts",
+    "RouteAdder", "Service", "Work", "check_routes", "create_app", "option", "show_answer",
+    "show_legend", "verb",
 ]  # fmt: skip

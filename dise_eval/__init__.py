@@ -25,6 +25,6 @@ HOMES = {
 __getattr__ = lazily(__name__, HOMES)
 
 __all__ = [
-    "CountdownGrader", "DataRow", "Dataset", "Grader", "GraderMaker", "Hub", "Problem", "ProblemSet",
-    "UnsuitableRowError", "Verdict", "check_grader", "load", "prr",
+    "CountdownGrader", "DataRow", "Dataset", "Grader", "GraderMaker", "Hub", "Problem",
+    "ProblemSet", "UnsuitableRowError", "Verdict", "check_grader", "load", "prr",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar, cast
 from pydantic import BaseModel, ValidationError, ValidationInfo
 
 from dise_core.errors import DiseError, InputError, PluginError, UnknownNameError, did_you_mean
+from dise_core.interrupts import is_leaving
 from dise_core.models.backend import Backend
 from dise_core.models.named import ModelName
 from dise_core.models.predictor import MaskPredictor
@@ -15,7 +16,7 @@ from dise_core.params.base import input_error
 from dise_core.params.engine import OF_NO_LOADING, EngineConfig
 from dise_core.plugins import kinds
 from dise_core.plugins.claims import broken, choose
-from dise_core.plugins.entry import LEAVING, Entry, named
+from dise_core.plugins.entry import Entry, named
 from dise_core.scoring.checks import CheckedSelector
 from dise_core.scoring.faults import is_ours
 from dise_core.scoring.scorer import Scorer, Selector, Union
@@ -171,10 +172,10 @@ class Catalog:
             )
         try:
             return adapter.load(name, config.by(self))
-        except (DiseError, *LEAVING):
+        except DiseError:
             raise
         except BaseException as error:
-            if entry.is_built_in:
+            if entry.is_built_in or is_leaving(error, adapter.__module__):
                 raise
             problem = f"adapter {adapter.__qualname__} cannot load {model!r:.80}"
             raise entry.failure(problem, error) from error
