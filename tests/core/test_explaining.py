@@ -250,7 +250,7 @@ class Odd(Scorer):
         targets = TokenLogProbs(np.full(len(positions), 2))
         try:
             yield [Read(other, positions, targets), Read(sequence.ids, positions, targets)]
-        except ValueError:
+        except PlanError:
             return Score.of_nothing()
         return Score(-2.0, positions)
 
