@@ -206,7 +206,7 @@ def main() -> int:
     if args.list:
         print("\n".join(f"{name}: {about}" for name, about in ABOUT.items()))
         return DONE
-    args.limit = args.limit or (10 if args.embedded else 32)
+    args.limit = args.limit or (20 if args.embedded else 32)
     args.load = ["--dtype", args.dtype]
     args.load += [] if args.block_size is None else ["--block-size", args.block_size]
     spec, codes = find_spec("dise_adapters"), {DONE}
