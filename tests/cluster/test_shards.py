@@ -142,7 +142,7 @@ def test_a_shard_that_is_there_is_kept_and_a_torn_one_made_anew(dise: Dise, tmp_
     [
         (("--shards", 3), "num_shards=2, and this run has num_shards=3"),
         (("--shards", 2, "--top-k", 3), "top_k=0, and this run has"),
-        (("--shard", "0/2"), "i from 1 to n, not 0/2"),
+        (("--shard", "0/2"), "i from 1 to n, such as 3/4, not '0/2'"),
         (("--shards", 2, "--workers", 2), "need --ray"),
         (("--shards", 2, "--scorer", "nope"), "unknown scorer 'nope'"),
     ],
