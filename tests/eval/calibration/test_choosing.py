@@ -151,7 +151,7 @@ def test_a_threshold_is_chosen_on_questions_that_chose_no_score() -> None:
         (("--score", "dise:full"), "several scores, and there is only one, dise:full"),
         (("--decisions",), "--decisions takes no --selector"),
         (("--fields",), "--fields takes one --score"),
-        (("--score", "dise:nothing"), "or let --selector auto choose"),
+        (("--score", "dise:last-3"), "or let --selector auto choose"),
     ],
 )
 def test_what_cannot_be_chosen_is_refused(

@@ -30,7 +30,7 @@ def test_the_example_of_the_page_grades_what_is_right_as_right(
     [line] = [line for line in lines_of(page) if "./mine.jsonl" in line]
     run = dise(*shlex.split(line)[1:])
     assert run.code == 0, run.err
-    assert "`dise` has the highest pooled ROC-AUC on these labels, 1.000" in run.out
+    assert "5 of 10 answers to 2 questions are right: too few for a ROC-AUC" in run.out
     [key, toms, annas] = records_of(tmp_path / "runs" / "mine" / "journal.jsonl")
     assert (key["dataset"], key["grader"]) == ("mine", "number-robust-1")
     for record, right in ((toms, "7"), (annas, "37")):
@@ -60,12 +60,12 @@ def test_answers_of_one_kind_have_their_extractions_told_and_no_figure(
         folder = tmp_path / verb[1]
         run = dise(*verb, *common, *few, "--output", folder)
         assert run.code == 0, run.err
-        assert re.search(told, run.out)
+        assert re.search(told, " ".join(run.out.split()))
         assert not re.search(r"\bnan\b|AU[RG]*C \||highest|\.png", run.out)
         assert not list(folder.glob("*.png"))
-        assert json.loads((folder / "results.json").read_text())["sentence"] in run.out
+        assert json.loads((folder / "results.json").read_text())["sentence"] in " ".join(run.out.split())
     run = dise("eval", "given", *common, "--output", tmp_path / "given")
-    assert re.search(told.replace("4", "2"), run.out)
+    assert re.search(told.replace("4", "2"), " ".join(run.out.split()))
     assert "ROC-AUC |" not in run.out
     assert not list((tmp_path / "given").glob("*.png"))
 

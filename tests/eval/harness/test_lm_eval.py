@@ -258,7 +258,7 @@ def own_tasks_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         ("model=countdown,stepz=1 --tasks t", 2, "there is no setting 'stepz'. Did you mean"),
         ("model=countdown,steps=x --tasks t", 2, "steps='x': Input should be a valid integer"),
         ("model=countdown --tasks nonsuch", 2, "Tasks not found: nonsuch (--debug shows where)"),
-        ("model={empty} --tasks t", 1, "config.json"),
+        ("model={empty} --tasks t", 2, "config.json"),
     ],
 )
 def test_an_error_of_the_user_is_one_line(
