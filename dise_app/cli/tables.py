@@ -104,8 +104,8 @@ class FieldOptions:
         }
 
 
-Made = Own | FieldOptions
-Table = Made | Callable[[], Made]
+OptionTable = Own | FieldOptions
+Table = OptionTable | Callable[[], OptionTable]
 """One to which plugins add is a function, called where a verb is made: who brings verbs is
 imported before anybody knows what else it brings.
 """
