@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -466,6 +467,8 @@ READERS = {
     "shards/dise-run.json": "score --input in --output shards --shards 1 --resume",
     "shards/dise-run.json ": "check shards",
     "model/config.json": "score --response a --model ./model",
+    "whole/tokenizer.json": "score --response a --model ./whole",
+    "whole/model.safetensors": "score --response a --model ./whole",
     "model/adapter_config.json": "score --response a --lora model --model ./countdown",
 }
 
@@ -480,6 +483,7 @@ def test_a_pipe_or_a_device_in_place_of_a_file_is_refused_and_not_waited_for(
     for folder in ("run", "shards", "model"):
         (tmp_path / folder).mkdir()
     (tmp_path / "countdown").symlink_to(CountdownPredictor.folder())
+    shutil.copytree(CountdownPredictor.folder(), tmp_path / "whole")
     write(tmp_path / "sound.json", RECIPE)
     write(tmp_path / "in", {"prompt": "a", "response": "b"})
     write(tmp_path / "out", LINE)

@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Self
 
 from dise_adapters.checkpoint.asking import asked
-from dise_adapters.checkpoint.files import read_object
+from dise_adapters.checkpoint.files import read_object, refused
 from dise_adapters.checkpoint.gguf import GgufFile
 from dise_adapters.checkpoint.lora import CONFIG as ADAPTER_CONFIG
 from dise_adapters.checkpoint.unfetched import Unfetched
 from dise_adapters.checkpoint.weights import Safetensors, WeightSource
 from dise_core import DiseError, InputError
+from dise_core.files import refuse_special
 from dise_core.models.named import ModelName
 from dise_core.records import JsonFields
 
 CONFIG = ["config.json"]
 DESCRIPTION = ["*.json", "*.jinja", "*.model", "*.txt"]
+EVERYTHING = [*DESCRIPTION, "*.safetensors"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,8 @@ class ModelFiles:
     @classmethod
     def within(cls, folder: Path) -> Self:
         """Return a folder's files. Raises InputError for one without a config.json, and
-        CheckpointError for one that cannot be read.
+        CheckpointError for one that cannot be read, or in place of one of whose files there is
+        a pipe or a device, which would be waited for.
         """
         has_config = (folder / "config.json").exists()
         if (folder / ADAPTER_CONFIG).is_file() and not has_config:
@@ -56,6 +59,10 @@ class ModelFiles:
                 "file or a model on the hub.",
                 "model",
             )
+        for path in folder.iterdir():
+            if f"*{path.suffix}" in EVERYTHING and path.exists():
+                with refused(f"cannot read {path}"):
+                    refuse_special(path)
         return cls(folder, read_object(folder / "config.json"))
 
 
@@ -130,7 +137,7 @@ def model_folder(
         return Path(model).expanduser()
     from huggingface_hub import snapshot_download
 
-    patterns = patterns or [*DESCRIPTION, "*.safetensors"]
+    patterns = patterns or EVERYTHING
     download = partial(snapshot_download, model, revision=revision, allow_patterns=patterns)
     return Path(asked(model, download))
 

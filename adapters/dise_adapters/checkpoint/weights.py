@@ -14,6 +14,7 @@ from safetensors import safe_open
 
 from dise_adapters.checkpoint.files import read_object, refused
 from dise_core import CheckpointError
+from dise_core.files import opened_file
 
 if TYPE_CHECKING:
     from torch import Tensor, device
@@ -139,7 +140,7 @@ class Safetensors(WeightSource):
 
 def _check_head(path: Path) -> None:
     """Raise CheckpointError, before it is read, for a head that is too long."""
-    with refused(f"cannot load {path}"), path.open("rb") as file:
+    with refused(f"cannot load {path}"), opened_file(path) as file:
         size = int.from_bytes(file.read(8), "little")
     if size > MAX_HEAD:
         raise CheckpointError(
