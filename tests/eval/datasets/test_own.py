@@ -63,7 +63,9 @@ def test_answers_of_one_kind_have_their_extractions_told_and_no_figure(
         assert re.search(told, " ".join(run.out.split()))
         assert not re.search(r"\bnan\b|AU[RG]*C \||highest|\.png", run.out)
         assert not list(folder.glob("*.png"))
-        assert json.loads((folder / "results.json").read_text())["sentence"] in " ".join(run.out.split())
+        assert json.loads((folder / "results.json").read_text())["sentence"] in " ".join(
+            run.out.split()
+        )
     run = dise("eval", "given", *common, "--output", tmp_path / "given")
     assert re.search(told.replace("4", "2"), " ".join(run.out.split()))
     assert "ROC-AUC |" not in run.out
