@@ -51,7 +51,7 @@ endif
 
 # Ten times as many cases of what strangers may hand over.
 hostile: $(VENV)/.installed-dev
-	DISE_HOSTILE_CASES=20000 $(PYTEST) tests/hostile
+	DISE_HOSTILE_CASES=20000 $(PYTEST) --timeout 3600 tests/hostile
 
 ROUNDED := $(addprefix tests/adapters/test_,llada.py families.py reader.py unpadded.py)
 AND_SLOWER := $(addprefix tests/adapters/test_,dream.py cache.py device_map.py head.py lora.py room.py writing.py)
