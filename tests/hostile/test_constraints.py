@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dise_app.server.limits import Limits
 from dise_core import LLM, AsyncLLM, Constraint, InputError, OverloadedError, SamplingParams
 from dise_core.constraints.kept import KEPT
 from tests.app.serving import serving
@@ -94,11 +95,21 @@ costly = st.one_of(
     st.builds(long_constants, st.integers(1, 1000), st.integers(1, 38_000)),
 )
 
+
+def size_of(value: Any, known: dict[int, int]) -> int:
+    """Return about the characters of a value as JSON. known: by id, as values are shared."""
+    if id(value) not in known:
+        parts = [*value, *value.values()] if isinstance(value, dict) else value
+        inner = isinstance(value, dict | list) and [size_of(part, known) for part in parts]
+        known[id(value)] = 2 + sum(inner) if inner else len(str(value))
+    return known[id(value)]
+
+
 hostile = st.one_of(
     expressions.map(lambda regex: ("regex", {"regex": regex})),
     (nonsense | costly | schemas()).map(lambda schema: ("json-schema", {"schema": schema})),
     st.lists(WORDS | expressions, max_size=2000).map(lambda some: ("choice", {"choices": some})),
-)
+).filter(lambda case: size_of(case[1], {}) <= Limits().max_body_bytes)
 MODEL = LLM(AsciiPredictor())
 
 
