@@ -63,12 +63,13 @@ class Scheduler:
         The batch holds rows of one predictor: that of the first row with room in the
         cache. A row of more than max_batch_tokens tokens fails its request. A row is
         skipped only while it waits for its caller's or predictor's turn or for room, so
-        each runs after finitely many batches.
+        each runs after finitely many batches. There is no batch while plans of a lone
+        caller are still to go on: a pass takes about as long for few rows.
         """
         is_alone = len({request.caller for request in running}) == 1
         if is_alone and any(request.is_answered for request in running):
             self._window_tokens = 0
-            return []  # its other plans go on first, as a pass takes as long for few rows
+            return []
         batch = self._fill(self._with_room(self._in_turn(running)))
         # Those whose turn it is may wait for room that others hold: then the others run.
         batch = batch or self._fill(self._with_room(self._waiting(running)))

@@ -346,3 +346,20 @@ def test_plans_that_compute_much_leave_others_an_early_turn_and_a_run_alone_none
 
     assert first_step(Caller()) == (0.21, 7), "as long as the pass took, and the last one's rest"
     assert first_step(Caller(is_alone=True)) == (0.6, 20)
+
+
+def test_all_plans_of_a_lone_caller_go_on_before_its_next_pass_unless_others_come(
+    clock: Clock,
+) -> None:
+    engine, num_rounds = engine_of(Timed(clock)), 3
+    many = started(engine, Caller(), [computing(clock, 0.03, num_rounds) for _ in range(20)])
+    begun = clock.now
+    while left := [request for request in many if not request.is_finished]:
+        engine.step(left)
+    assert clock.now - begun == pytest.approx(num_rounds * (PASS + 20 * 0.03))
+    many = started(engine, Caller(), [computing(clock, 0.03, 1) for _ in range(20)])
+    engine.step(many)
+    [small] = started(engine, Caller(), [computing(clock, 0.0, 1)])
+    engine.step([*(request for request in many if not request.is_finished), small])
+    assert small.is_finished
+    assert not all(request.is_finished for request in many)
