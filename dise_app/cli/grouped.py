@@ -10,6 +10,11 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from dise_core.struck import struck
+
+UsageError: type[Any] = typer.BadParameter.__mro__[1]
+"""Base of click's errors of usage, of the click that typer brings along."""
+
 MOST_USED = "Most used"
 """The heading of a verb's first group."""
 
@@ -60,6 +65,11 @@ class GroupedCommand(TyperCommand):
         except typer.BadParameter as error:
             said = error.message.removeprefix("Value error, ").partition(", unable to parse")[0]
             error.message = said.replace("Input should be", "it must be")
+            raise
+        except UsageError as error:
+            name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
+            if sentence := struck("option", name):
+                raise UsageError(sentence, ctx) from None
             raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

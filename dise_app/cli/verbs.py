@@ -13,6 +13,7 @@ from dise_core import PluginError
 from dise_core.errors import did_you_mean
 from dise_core.plugins.discovery import installed_plugins
 from dise_core.plugins.entry import Entry, named
+from dise_core.struck import struck
 
 
 class VerbGroup(TyperGroup):
@@ -33,6 +34,8 @@ class VerbGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the arguments' verb. An unknown one suggests the nearest."""
         verbs = self.list_commands(ctx)
+        if args[0] not in verbs and (sentence := struck("verb", args[0])):
+            ctx.fail(sentence)
         hint = "" if args[0] in verbs else did_you_mean(args[0], verbs)
         if hint and self.get_command(ctx, args[0]) is None:
             ctx.fail(f"No such command {args[0]!r}{hint}")

@@ -19,6 +19,7 @@ from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from dise_core.errors import InputError, did_you_mean
 from dise_core.records import Record
+from dise_core.struck import struck
 
 MAX_LENGTH = 2**20
 """Tokens of a text, a block or a step: more than any model reads."""
@@ -93,10 +94,9 @@ class Suggesting(BaseModel):
                 raise
             name = str(problem["loc"][0])
             name_text, hint = f"{name:.80}", did_you_mean(name, _names(cls))
-            said = {"name": name_text, "quoted": repr(name_text), "hint": hint}
-            raise PydanticCustomError(
-                UNKNOWN, "there is no setting {quoted}{hint}", said
-            ) from error
+            sentence = struck("option", name) or f"there is no setting {name_text!r}{hint}"
+            facts = {"name": name_text, "sentence": sentence}
+            raise PydanticCustomError(UNKNOWN, "{sentence}", facts) from error
 
 
 def _names(cls: type[BaseModel]) -> list[str]:

@@ -21,6 +21,7 @@ from dise_core.scoring.checks import CheckedSelector
 from dise_core.scoring.faults import is_ours
 from dise_core.scoring.scorer import Scorer, Selector, Union
 from dise_core.scoring.strategy import Strategy
+from dise_core.struck import struck
 from dise_core.writing.length import LengthController
 from dise_core.writing.policy import UnmaskingPolicy
 from dise_core.writing.reviser import Reviser
@@ -67,9 +68,13 @@ class Catalog:
         return replace(self, entries={**self.entries, **entries})
 
     def entry(self, kind: kinds.Kind[C], name: str, title: str | None = None) -> Entry[Any]:
-        """Return the entry of that name, or PLUGIN:NAME. Raises UnknownNameError."""
+        """Return the entry of that name, or PLUGIN:NAME. Raises UnknownNameError, and
+        InputError for one that was taken out.
+        """
         entries: Entries = self.entries.get(kind.plural, {})
         if (entry := named(entries, name)) is None:
+            if sentence := struck(kind.title, name):
+                raise InputError(sentence, kind.option)
             detail, near = broken(self.problems), _numbered(entries, name)
             raise UnknownNameError(title or kind.title, name, entries, detail, near)
         return entry

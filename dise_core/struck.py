@@ -1,0 +1,16 @@
+"""What was taken out, and what to use instead, for whoever still asks for it."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+STRUCK: Mapping[tuple[str, str], str] = MappingProxyType({})
+"""By kind and name, the rest of a sentence: "NAME was taken out: ...". A kind is the title
+of a kind of plugins, "option" for an option of requests or of loading, or "verb". Why is in
+docs/results.md, "Tried and struck".
+"""
+
+
+def struck(kind: str, name: str) -> str | None:
+    """Return the sentence about a name that was taken out, None for any other."""
+    instead = STRUCK.get((kind, name))
+    return None if instead is None else f"{kind} {name!r} was taken out: {instead}"
