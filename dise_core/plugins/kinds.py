@@ -21,50 +21,41 @@ C = TypeVar("C")
 
 @dataclass(frozen=True)
 class Kind(Generic[C]):
-    """One kind, whose hook returns a mapping from names to values. option: the option
-    that takes its names. base: the base of the values, which are classes; object for any
-    values, or for the "module:name" of each, which is imported when it is asked for.
-    several: what more than one are called, if not by the title's plural.
+    """One kind. hook: the function of a plugin that returns its values by name, specified
+    in hookspecs.py. option: the option that takes its names. base: the base of the values,
+    which are classes; object for any values, or for the "module:name" of each, which is
+    imported when it is asked for.
     """
 
+    hook: str
     option: str
     title: str
     base: type[C]
-    several: str = ""
 
     @cached_property
     def plural(self) -> str:
         """The attribute of Catalog."""
-        name = self.title.replace(" ", "_")
-        return self.several or (f"{name[:-1]}ies" if name.endswith("y") else f"{name}s")
-
-    @property
-    def hook(self) -> str:
-        return f"dise_{self.plural}"
+        return self.hook.removeprefix("dise_")
 
     @property
     def holds_classes(self) -> bool:
         return self.base is not object
 
 
-SCORER = Kind("scorer", "scorer", Scorer)
-SELECTOR = Kind("selector", "selector", Selector)
-UNMASKING = Kind("unmasking", "unmasking policy", UnmaskingPolicy)
-LENGTH = Kind("length", "length controller", LengthController)
-REVISER = Kind("reviser", "reviser", Reviser)
-CONSTRAINT = Kind("constraint", "constraint", Constraint)
-LOGITS = Kind("logits", "logits processor", LogitsProcessor, "logits")
-ADAPTER = Kind("adapter", "mask predictor", MaskPredictor)
-ENGINE: Kind[Backend[Any]] = Kind("engine", "engine", Backend)
-DATASET = Kind("dataset", "dataset", object)
-COMMAND = Kind("", "command", object)
-"""Verbs of the command: functions or apps as typer takes them."""
-ROUTES = Kind("", "route", object)
-"""Functions of a FastAPI router, to which they add routes, and of the server's Service."""
-ROUTE_OPTIONS = Kind("", "route option", Params)
-"""Classes whose fields are options of `dise serve`, which routes get from `Service.options`."""
-FILE_RUNNER = Kind("", "file runner", Params)
-"""Ways to answer the requests of --input, each a FileRunner of dise_app."""
+SCORER = Kind("dise_scorers", "scorer", "scorer", Scorer)
+SELECTOR = Kind("dise_selectors", "selector", "selector", Selector)
+UNMASKING = Kind("dise_unmasking_policies", "unmasking", "unmasking policy", UnmaskingPolicy)
+LENGTH = Kind("dise_length_controllers", "length", "length controller", LengthController)
+REVISER = Kind("dise_revisers", "reviser", "reviser", Reviser)
+CONSTRAINT = Kind("dise_constraints", "constraint", "constraint", Constraint)
+LOGITS = Kind("dise_logits", "logits", "logits processor", LogitsProcessor)
+ADAPTER = Kind("dise_mask_predictors", "adapter", "mask predictor", MaskPredictor)
+ENGINE: Kind[Backend[Any]] = Kind("dise_engines", "engine", "engine", Backend)
+DATASET = Kind("dise_datasets", "dataset", "dataset", object)
+COMMAND = Kind("dise_commands", "", "command", object)
+ROUTES = Kind("dise_routes", "", "route", object)
+ROUTE_OPTIONS = Kind("dise_route_options", "", "route option", Params)
+FILE_RUNNER = Kind("dise_file_runners", "", "file runner", Params)
 
 STRATEGIES: tuple[Kind[Any], ...] = (
     SCORER, SELECTOR, UNMASKING, LENGTH, REVISER, CONSTRAINT, LOGITS

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pluggy
 import pytest
 from pydantic import Field, create_model
 
@@ -27,6 +28,7 @@ from dise_core.errors import InputError, PluginError, UnknownNameError
 from dise_core.models.backend import Backend, Reader
 from dise_core.params.base import Params
 from dise_core.plugins import discovery as plugins
+from dise_core.plugins import hookspecs, kinds
 from dise_core.plugins.discovery import discover, installed_catalog, installed_plugins
 from dise_core.plugins.entry import Entry
 from dise_core.testing import ToyPredictor
@@ -411,6 +413,16 @@ def test_whoever_takes_a_built_in_name_is_at_fault_and_not_dise(plugin: Plugin) 
     assert str(problem).endswith(
         "rename or uninstall the plugin 'strategies' at 'plugin_strategies'"
     )
+
+
+def test_every_hook_is_specified_and_asked() -> None:
+    specified = {name for name in vars(hookspecs) if name.startswith("dise_")}
+    assert specified == {kind.hook for kind in kinds.KINDS}
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    for point in entry_points(group=hookspecs.PROJECT):
+        manager.register(point.load())
+    manager.check_pending()
 
 
 def test_who_wants_a_strategys_names_does_not_import_the_doors() -> None:
