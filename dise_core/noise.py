@@ -45,6 +45,9 @@ class Noise:
 
     def generator(self, purpose: int = 0) -> np.random.Generator:
         """Return a generator of (seed, stream, step); purposes are independent."""
+        # Philox counts and carries no state: what it draws is a function of key and counter, so
+        # step 900 is as near as step 0, and nothing depends on who drew before. Drawing counts
+        # up the first word: 2**64 of its blocks lie between two steps.
         key = np.array([self.seed, self.stream], dtype=np.uint64)
         return np.random.Generator(np.random.Philox(key=key, counter=[0, self.step, purpose, 0]))
 

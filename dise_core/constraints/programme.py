@@ -76,6 +76,9 @@ class _Lattice:
         self._order = np.argsort(choices.candidates, axis=1, kind="stable")
         candidates = np.take_along_axis(choices.candidates, self._order, axis=1)
         self._weights = np.take_along_axis(choices.weights, self._order, axis=1)
+        # Sorted by token id, stably: equal ids stand side by side, the first column's first. The
+        # argmax then takes the lower id of a tie, and a token given twice does not count twice
+        # where texts are drawn.
         self._weights[:, 1:][candidates[:, 1:] == candidates[:, :-1]] = -np.inf
         fixed = choices.ids[~is_open]
         self._kept, rows = tokens.kept_maps(np.concatenate([fixed, candidates.ravel()]))
@@ -131,6 +134,10 @@ class _Lattice:
         """Find what the rest of the text is worth from each state behind each open
         position, [M, num_states]. Raises PlanError if it is nothing from the start.
         """
+        # Viterbi from the end, or with log-sum-exp in place of max the backward pass of
+        # forward-backward: worth[s] is what the text to the right can still add from state s.
+        # `rest` has one entry for every state, so that candidates, which lead anywhere, index it
+        # directly; those that lead nowhere valid find -inf there.
         worth = np.where(final[self._led[-1]], 0.0, -np.inf)
         self._rest = np.full((len(self._candidates), len(self._every)), -np.inf)
         for index in reversed(range(len(self._candidates))):

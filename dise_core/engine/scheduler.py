@@ -86,6 +86,9 @@ class Scheduler:
         """
         callers = {request.caller for request in running}
         earned = seconds / 2 if len(callers) > 1 and seconds else max(seconds, LULL)
+        # A plan cannot be stopped within a step, so its caller may overdraw: that debt is carried
+        # on, and what is left over is lost. Otherwise a caller could save up for one long step, or
+        # begin each batch with a clean slate and take half of all time with every single one.
         self._seconds = {
             caller: math.inf if caller.is_alone else earned + min(0, self._seconds.get(caller, 0))
             for caller in callers
@@ -143,6 +146,8 @@ class Scheduler:
             return
         shortest = min(self._tokens(row) for _, row in chain(*callers.values()))
         for caller, credit in self._credits.items():
+            # A credit is negative where its caller was alone, or a row ran as no other could.
+            # That took nothing from anybody, so it is forgiven.
             earned = max(0, credit) + max(SHARE, 2 * shortest)
             self._credits[caller] = min(earned, self.max_batch_tokens)
         for caller in sorted(callers, key=lambda caller: -self._credits[caller]):

@@ -35,6 +35,7 @@ def completed(read: Read, info: ModelInfo) -> Read:
         return read
     num_tokens = len(read.token_ids)
     more = border_of(num_tokens, info) - num_tokens
+    # 0 also where max_length ends inside the block, which then stays incomplete.
     if more <= 0:
         return read
     ends = np.full(more, info.special.eos_id)
@@ -73,6 +74,9 @@ def noise_levels(read: Read, info: ModelInfo) -> Floats:
 def _drawn(read: Read, info: ModelInfo) -> Read:
     """Return a Read whose hidden tokens are drawn. A guided text has the same ones."""
     hidden, positions = info.special.mask_id, np.arange(len(read.token_ids))
+    # A token depends on its position alone: a text reads the same tokens whatever its length
+    # and its batch, and a guided one differs from its twin in the prompt and nowhere else.
+    # Purpose 2, as candidates are drawn by 0 and policies by 1.
     uniforms = (read.draws or Noise(0)).uniforms(positions, purpose=2)
     tokens = (uniforms * info.vocab_size).astype(np.int64)
     guidance = read.guidance

@@ -133,6 +133,9 @@ class Filling:
             noise=noise,
             block_start=self.span[0],
         )
+        # One pass serves both choices of an editing policy: what fills a mask, and what replaces a
+        # token. Both see the text as it stood before the step, and their places never meet, so it
+        # does not matter that the masks are written first.
         if not sampler.policy.edits:
             return self._unmask(step, state, candidates)
         replacements, places = reading.at(~is_masked), positions[~is_masked]

@@ -41,6 +41,9 @@ def _write(
 ) -> Plan[list[Generation]]:
     """Return a plan of a wave's answers; `later` samples join if rows stay equal."""
     while waiting := [sample for sample in wave if not sample.is_done]:
+        # All samples of a prompt begin with the same canvas of masks, and the engine runs equal
+        # rows once. A later sample that would need a row of its own stays where it is, suspended,
+        # and goes on from there if its wave is wanted.
         idle = [sample for sample in later if not sample.is_done]
         if idle:
             rows = {row_key(read) for sample in waiting for read in sample.reads}

@@ -92,6 +92,8 @@ class RankedLabels:
         order = np.argsort(-labels.scores, kind="stable")
         scores = labels.scores[order]
         wrong = np.concatenate([[0], np.cumsum(~labels.is_right[order])])
+        # Kept are the answers strictly above the score of a rank. Those at it chose the threshold,
+        # so they are no independent draws given it, and a tie goes out as a whole.
         num_kept = np.searchsorted(-scores, -scores[1:], side="left")
         return cls(np.nextafter(scores[1:], np.inf), num_kept, wrong[num_kept])
 
@@ -120,6 +122,8 @@ def sgr(ranks: RankedLabels, promise: Promise) -> Iterator[RankTrial]:
         middle = -(-(low + high) // 2)
         trial = ranks.trial(middle, promise.max_risk, delta)
         yield trial
+        # A failed test takes its part of delta with it. A passed one's goes on: if its risk is
+        # within the promise nothing was spent, and if not, the promise is broken already.
         if trial.passes:
             low = middle + 1
         else:

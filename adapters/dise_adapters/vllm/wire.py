@@ -225,6 +225,8 @@ def pack(reads: Sequence[Read], readings: Sequence[Reading]) -> Vector:
     for read, reading in zip(reads, readings, strict=True):
         if isinstance(read.readout, CHOOSES):
             parts.append(reading.token_ids.ravel().astype(np.float32))
+        # As a float32, 1 - 1e-9 is 1: all sure candidates would tie, and a policy would commit
+        # them by position and not by confidence. Their log-odds, 20.7 here, differ as they should.
         sure = log_odds(reading.confidences) if _is_probability(read) else reading.confidences
         parts += [reading.logprobs.ravel(), sure.astype(np.float32)]
     return np.concatenate(parts, dtype=np.float32)

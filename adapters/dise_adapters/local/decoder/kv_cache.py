@@ -145,6 +145,8 @@ class KVCache:
         """
         if not self.take(hint, len(ids)):
             return False
+        # Copied, not shared: a pass writes to the rows of the slot, and a policy that edits, or a
+        # reviser, would change keys and values that other texts are reading.
         self._copy(rows, self.rows(hint.slot)[: len(rows)])
         self.computed(hint.slot, 0, len(rows))
         return True
@@ -156,6 +158,9 @@ class KVCache:
         text, prefixes = self._texts[slot], self.prefixes
         if prefixes is None or (count := prefixes.in_blocks(len(ids))) <= text.kept:
             return
+        # Set before the attempt: a full tree is not asked again at each pass, but when the next
+        # block is finished. `computed` sets it back where a pass begins before it, as that pass
+        # may have written other tokens there.
         text.kept = count
         if (lease := prefixes.begin(ids[:count], count, salt)) is not None:
             self._copy(text.rows[lease.num_known : count], lease.rows[lease.num_known :])

@@ -138,6 +138,8 @@ class PrefixTree:
 
     def _use(self, path: dict[Key, _Block]) -> None:
         """Count the blocks of a beginning as used, each after those that follow it."""
+        # Backwards, so that a block always stands behind its followers: the one that goes first
+        # is a leaf, and no follower is left that nobody can find.
         for key in reversed(path):
             self._blocks.move_to_end(key)
 

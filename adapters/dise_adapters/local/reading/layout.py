@@ -109,8 +109,12 @@ class Layout:
                 for row in waiting:
                     row_reads = [reads[index] for index in row.reads]
                     reusable, computed = self._beginnings(row, row_reads)
+                    # A row waits once for a beginning. The row that computes it may find no
+                    # memory to keep it in: whoever waited again would wait for ever.
                     is_awaited = reusable in beginnings - tried
                     run = None if is_awaited else self._run(row, row_reads)
+                    # Leases end with their wave: a row that found too little memory beside
+                    # them tries again. Where there is none, it runs whole.
                     if run is None or (run.is_crowded and any(earlier.lease for earlier in runs)):
                         later.append(row)
                         continue
