@@ -3,7 +3,12 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-STRUCK: Mapping[tuple[str, str], str] = MappingProxyType({})
+STRUCK: Mapping[tuple[str, str], str] = MappingProxyType(
+    {
+        ("option", "early_exit"): "take length='until-end', which stops after the block that ends "
+        "the answer."
+    }
+)
 """By kind and name, the rest of a sentence: "NAME was taken out: ...". A kind is the title
 of a kind of plugins, "option" for an option of requests or of loading, or "verb". Why is in
 docs/results.md, "Tried and struck".

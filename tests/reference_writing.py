@@ -59,7 +59,7 @@ class NaiveWriting:
                  range(first, len(self.text), length)]  # fmt: skip
         for index, (begin, end) in enumerate(spans):
             own = [at for at in range(max(begin, start), end) if self.text[at] == mask]
-            quotas, num_post, is_first = self._quotas(len(own), index, len(spans)), 0, True
+            quotas, num_post = self._quotas(len(own), index, len(spans)), 0
             while self._is_open(own, stop, until_end):
                 masked = [at for at in own if self.text[at] == mask]
                 num_post += not masked
@@ -71,8 +71,8 @@ class NaiveWriting:
                 if masked and not quota and self.policy.uses_quota:
                     continue
                 part = share if isinstance(share, float) else quota / len(masked)
-                is_over = self._step(step, own, masked, quota, part, begin, end, is_first)
-                step, is_first = step + 1, False
+                is_over = self._step(step, own, masked, quota, part, begin, end)
+                step += 1
                 if is_over and not masked:
                     break
             if until_end and (last := self._end(self.text[:end][:stop])) is not None:
@@ -116,18 +116,12 @@ class NaiveWriting:
         yield from itertools.repeat(rate)
 
     def _step(self, step: int, own: list[int], masked: list[int], quota: int, share: float,
-              begin: int, end: int, is_first: bool) -> bool:  # fmt: skip
+              begin: int, end: int) -> bool:  # fmt: skip
         """Take a step; whether nothing changed."""
-        looks_ahead = is_first and self.params.early_exit is not None
-        mask = self.info.special.masking_id
         places = own if self.policy.edits else masked
-        if looks_ahead:
-            places = [at for at in range(begin, len(self.text)) if self.text[at] == mask]
         text = self.text[:end] if self.info.block_length else self.text
         guesses = self._guesses(text, places, self.noise.at_step(step))
         self.num_steps = step + 1
-        if looks_ahead and self._is_sure_end(list(guesses.values())):
-            return self._commit(step, guesses)
         drafts = None
         if self.policy.edits:
             rest = [at for at in own if at not in masked]
@@ -149,11 +143,6 @@ class NaiveWriting:
             self.text[at], self.logprobs[at], self.steps[at] = guess.token, guess.logprob, step
             self.commits[at] = guess
         return not guesses
-
-    def _is_sure_end(self, guesses: list[Guess]) -> bool:
-        is_end = all(guess.token in self.info.special.eos_ids for guess in guesses)
-        sure = min(math.exp(guess.logprob) for guess in guesses)
-        return is_end and sure > (self.params.early_exit or 0)
 
     def _guesses(self, text: list[int], places: list[int], noise: Noise) -> dict[int, Guess]:
         mask, params = self.info.special.masking_id, self.params

@@ -27,7 +27,7 @@ def fitted(params: P, info: ModelInfo, calibration: Calibration | None = None) -
         changes["block_length"] = length
     if isinstance(params, SamplingParams):
         if length is not None:
-            _check_blocks(params, info, length)
+            _check_blocks(params, length)
         changes["length"] = params.length or ("fixed" if length is None else "until-end")
         if params.cache == "exact" or (length is not None and params.cache != "none"):
             changes["cache"] = "none" if length is None else "exact"
@@ -51,19 +51,13 @@ def _check_block_length(params: Scoring, info: ModelInfo, length: int) -> None:
         )
 
 
-def _check_blocks(params: SamplingParams, info: ModelInfo, length: int) -> None:
+def _check_blocks(params: SamplingParams, length: int) -> None:
     num_blocks = -(-params.max_tokens // length)
     if params.steps is not None and params.steps < num_blocks:
         raise InputError(
             f"steps={params.steps} is less than one step for each of the {num_blocks} "
             f"blocks of {length} tokens",
             "steps",
-        )
-    if params.early_exit is not None:
-        raise InputError(
-            f"early_exit looks at what follows a block, which {info.name!r} does not "
-            "see; length 'until-end' stops after the block that ends the answer",
-            "early_exit",
         )
 
 
@@ -97,7 +91,6 @@ def check_constraint(params: SamplingParams, policy: UnmaskingPolicy) -> None:
         "length": params.length not in ("fixed", "until-end"),
         "unmasking": policy.edits,
         "stop": len(params.stop) > 0,
-        "early_exit": params.early_exit is not None,
         "allowed_token_ids": len(params.allowed_token_ids) > 0,
     }
     for name, is_set in conflicts.items():
@@ -110,8 +103,8 @@ def check_constraint(params: SamplingParams, policy: UnmaskingPolicy) -> None:
 
 
 def in_gap(params: SamplingParams, info: ModelInfo) -> SamplingParams:
-    """Return the params with which no end token is written. Raises InputError for an
-    early exit, and for a model whose attention hides what follows the gap.
+    """Return the params with which no end token is written. Raises InputError for a
+    model whose attention hides what follows the gap.
     """
     if info.block_length is not None or info.is_autoregressive:
         kind = "block-causal" if info.block_length is not None else "auto-regressive"
@@ -120,11 +113,6 @@ def in_gap(params: SamplingParams, info: ModelInfo) -> SamplingParams:
             "model of full attention, such as LLaDA or Dream, or generate without a "
             "suffix",
             "suffix",
-        )
-    if params.early_exit is not None:
-        raise InputError(
-            "early_exit waits for end tokens, and none is written into a gap; leave it out",
-            "early_exit",
         )
     forbidden = (*params.forbidden_token_ids, *sorted(info.special.eos_ids))
     return params.model_copy(update={"forbidden_token_ids": forbidden})

@@ -128,9 +128,6 @@ class Denoising(Scoring):
     """Which keys and values are kept. exact: those of finished blocks, for block-causal
     models, which changes no answer. prefix, dual: within a block, as Fast-dLLM: faster,
     and approximate; the score is that of an exact pass."""
-    early_exit: float | None = Field(default=None, gt=0, le=1)
-    """End an answer where all that is left would be end tokens, each with more than this
-    probability."""
     forbidden_token_ids: TokenIds = Field(default=(), max_length=MAX_LENGTH)
     """An id that is never written."""
     allowed_token_ids: TokenIds = Field(default=(), max_length=MAX_LENGTH)

@@ -76,7 +76,7 @@ class Denoiser(Sampler):
         before it, and cut behind the new first end token if nothing follows one. The
         others: see `denoise`.
         """
-        once = dict.fromkeys(("steps", "eps", "early_exit"))
+        once = dict.fromkeys(("steps", "eps"))
         update = {"block_length": max(len(text.response), 1), "tokens_per_step": 1, **once}
         params = self.params.model_copy(update=update)
         writer = replace(self, params=params, info=replace(self.info, last_block="ends"))

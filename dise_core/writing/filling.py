@@ -110,19 +110,11 @@ class Filling:
         """Return a plan of a step over masked positions; whether the text changed."""
         sampler, positions = self.sampler, masked
         noise = sampler.noise.at_step(step)
-        # Early exit judges all that is still masked, so a block's first step reads past
-        # it.
-        looks_ahead = is_first and sampler.params.early_exit is not None
         if sampler.policy.edits:
             positions = self.masks
-        elif looks_ahead:
-            positions = self._find_masks(to_the_end=True)
         reading = yield from self._read(noise, positions, is_first, not len(masked))
-        if looks_ahead and self._is_over(reading):
-            self.text.writing.commit(step, positions, reading.token_ids, reading.logprobs)
-            return True
         candidates = reading
-        if sampler.policy.edits or looks_ahead:
+        if sampler.policy.edits:
             is_masked = np.isin(positions, masked, assume_unique=True)
             candidates = reading.at(is_masked)
         state = UnmaskingStep(
@@ -233,10 +225,8 @@ class Filling:
             return []
         return [replace(read, positions=final, readout=self._own_tokens(text, final), canvas=None)]
 
-    def _find_masks(self, *, to_the_end: bool = False) -> Ids:
-        ids = self.text.ids
-        positions = np.arange(self.masks[0], len(ids)) if to_the_end else self.masks
-        masked: Ids = positions[ids[positions] == self.sampler.mask_id]
+    def _find_masks(self) -> Ids:
+        masked: Ids = self.masks[self.text.ids[self.masks] == self.sampler.mask_id]
         return masked
 
     def _is_left(self) -> bool:
@@ -248,8 +238,3 @@ class Filling:
         if text.stop < end and not (response[start:] == sampler.mask_id).any():
             return True
         return text.until_end and sampler.end_of(response, text.prompt_length) is not None
-
-    def _is_over(self, reading: Reading) -> bool:
-        sampler = self.sampler
-        is_sure = np.exp(reading.logprobs.min()) > (sampler.params.early_exit or 0.0)
-        return bool(is_sure and sampler.special.is_end(reading.token_ids).all())

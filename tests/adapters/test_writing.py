@@ -87,7 +87,6 @@ def test_every_policy_writes_what_the_naive_loop_writes(
         ("full", {"steps": 5}),
         ("full", {"steps": 4, "eps": 1e-3, "unmasking": "origin"}),
         ("full", {"cfg_scale": 1.5}),
-        ("full", {"early_exit": 1e-4}),
         ("full", {"n": 1, "length": "fixed"}),
         ("masks", {"cache": "none"}),
         ("masks", {"length": "fixed"}),

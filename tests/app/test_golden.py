@@ -35,7 +35,6 @@ WRITING: dict[str, dict[str, Any]] = {
     "guidance": {"cfg_scale": 0.5},
     "cache prefix": {"cache": "prefix"},
     "cache dual": {"cache": "dual"},
-    "early exit": {"early_exit": 0.9},
     **{
         f"unmasking {name}": {"unmasking": name}
         for name in ("entropy", "factor", "margin", "origin", "random", "threshold")

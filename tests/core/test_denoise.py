@@ -23,7 +23,7 @@ from dise_core.errors import PlanError, PluginError
 from dise_core.noise import Noise
 from dise_core.plans.reading import Read, Reading
 from dise_core.sequence import SpecialTokens
-from dise_core.testing.toy_model import MASK, SPECIAL, ToyPredictor
+from dise_core.testing.toy_model import MASK, ToyPredictor
 from dise_core.writing.denoise import Denoiser
 from dise_strategies.unmasking.ranked import LowConfidence
 
@@ -186,34 +186,3 @@ def test_a_model_without_a_mask_token_cannot_denoise() -> None:
     info = replace(ToyPredictor().info, special=SpecialTokens(None, frozenset()))
     with pytest.raises(InputError, match="has no mask token"):
         drive(denoiser(info=info).write(PROMPT, 4), ToyPredictor().read)
-
-
-def written(early_exit: float | None, end_from: int, sureness: float) -> tuple[list[int], int]:
-    """Return what is written, in blocks of 4, and in how many passes, by a model that writes 1 and
-    from `end_from` ends.
-    """
-    end = next(iter(SPECIAL.eos_ids))
-    settings = {"max_tokens": 16, "block_length": 4, "early_exit": early_exit}
-    plan, passes = denoiser(**settings).write(np.array([5, 5]), 16), 0
-    reads = next(plan)
-    try:
-        while True:
-            [read] = reads
-            passes += 1
-            is_end = read.positions >= end_from
-            tokens = np.where(is_end, end, 1)
-            logprobs = np.log(np.where(is_end, sureness, 0.9)).astype(np.float32)
-            reads = plan.send([Reading(tokens, logprobs, np.exp(logprobs).astype(np.float64))])
-    except StopIteration as stop:
-        return stop.value.response.tolist(), passes
-
-
-def test_an_answer_whose_rest_would_be_end_tokens_ends_there() -> None:
-    end = next(iter(SPECIAL.eos_ids))
-    whole = [1] * 6 + [end] * 10
-    assert written(None, 8, 0.99) == (whole, 8)
-    # Two blocks of two steps, and the look at the third.
-    assert written(0.95, 8, 0.99) == (whole, 5)
-    assert written(0.95, 8, 0.90) == (whole, 8)
-    assert written(0.95, 2, 0.99) == ([end] * 16, 1)
-    assert written(1.0, 2, 0.99) == ([end] * 16, 8)

@@ -159,7 +159,6 @@ def test_a_block_causal_model_is_refused_by_name_before_any_pass() -> None:
             ({"length": name}, "length", f"{name!r} fills no gap")
             for name in ("until-end", "dise-flexible", "daedal", "rho-eos", "smart-crop")
         ),
-        ({"early_exit": 0.9}, "early_exit", "none is written into a gap"),
         ({"allowed_token_ids": [END]}, "allowed_token_ids", "none of the allowed"),
         ({"max_tokens": 39}, None, "prompt of 1 tokens and a suffix of 1 with max_tokens=39"),
         ({"scorer": "ar-perplexity"}, "scorer", "asks a judge, which does not see what follows"),

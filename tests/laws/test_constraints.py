@@ -280,7 +280,6 @@ def test_alone_equals_batched_and_a_seed_draws_again() -> None:
         *(("length", {"length": name}) for name in CONTROLLERS if name not in FIXED),
         ("unmasking", {"unmasking": "llada2-editing"}),
         ("stop", {"stop": ["x"]}),
-        ("early_exit", {"early_exit": 0.9}),
         ("allowed_token_ids", {"allowed_token_ids": [65]}),
         ("max_tokens", {"max_tokens": 2}),
         ("max_tokens", {"logits_eos_inf": True, "max_tokens": 60}),

@@ -102,7 +102,6 @@ def test_best_of_and_algorithm_1_work_on_a_block_causal_model() -> None:
     ("settings", "message"),
     [
         ({"block_length": 8}, "block_length=8: 'toy' has blocks of 4 tokens"),
-        ({"early_exit": 0.9}, "early_exit looks at what follows a block"),
         ({"steps": 3, "max_tokens": 13}, "less than one step for each of the 4 blocks of 4"),
     ],
 )

@@ -81,16 +81,6 @@ def test_it_costs_no_pass_and_changes_nothing_else(
     assert reported.usage.nfe == num_steps + 1
 
 
-def test_tokens_of_an_early_exit_have_the_values_of_the_pass_that_ended_it() -> None:
-    params = SamplingParams(max_tokens=12, block_length=4, early_exit=0.05, scorer="written")
-    expected = naive(Ending(), params)
-    num_steps = expected.fill(3)
-    [answer] = LLM(Ending()).generate(PROMPT, params)
-    assert answer.usage.nfe == num_steps < 6
-    written = [token.written for token in answer.outputs[0].tokens]
-    assert written == pytest.approx([expected.logprobs[at] for at in range(3, 15)], abs=1e-5)
-
-
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_algorithm_1_is_led_by_it_and_keeps_what_it_kept(temperature: float) -> None:
     settings = {"max_iterations": 4, "mask_size": 3, "patience": 4}
