@@ -5,8 +5,14 @@ from types import MappingProxyType
 
 STRUCK: Mapping[tuple[str, str], str] = MappingProxyType(
     {
+        ("length controller", "smart-crop"): "take 'rho-eos', which solves as many problems in "
+        "fewer passes.",
+        **dict.fromkeys(
+            (("option", name) for name in ("logits", "logits_settings", "logits_setting")),
+            "take logit_bias or a constraint, which say what is written.",
+        ),
         ("option", "early_exit"): "take length='until-end', which stops after the block that ends "
-        "the answer."
+        "the answer.",
     }
 )
 """By kind and name, the rest of a sentence: "NAME was taken out: ...". A kind is the title

@@ -51,7 +51,6 @@ def dise_length_controllers() -> dict[str, str]:
         "daedal": "dise_strategies.lengths.daedal:DAEDAL",
         "cal": "dise_strategies.lengths.cal:CAL",
         "rho-eos": "dise_strategies.lengths.rho_eos:RhoEOS",
-        "smart-crop": "dise_strategies.lengths.smart_crop:SmartCrop",
     }
 
 

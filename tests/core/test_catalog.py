@@ -83,6 +83,24 @@ def test_an_unknown_name_lists_the_known_ones_and_suggests_the_nearest(
         getattr(installed_catalog(), kind)(name)
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "problem"),
+    [
+        (
+            "length_controller",
+            "smart-crop",
+            "length controller 'smart-crop' was taken out: take 'rho-eos', which solves as many "
+            "problems in fewer passes.",
+        )
+    ],
+)
+def test_a_name_that_was_taken_out_is_refused_with_what_to_use(
+    kind: str, name: str, problem: str
+) -> None:
+    with pytest.raises(InputError, match=f"^{problem}$"):
+        getattr(installed_catalog(), kind)(name)
+
+
 @pytest.mark.parametrize("make", [Catalog, lambda entries: installed_catalog().having(**entries)])
 def test_a_kind_that_there_is_not_is_refused(make: Callable[..., Catalog]) -> None:
     problem = "unknown kind 'unmasking'. Did you mean 'unmasking_policies'? Known: commands, "

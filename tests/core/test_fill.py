@@ -61,12 +61,28 @@ def test_what_fills_a_gap_depends_on_what_follows(suffix: str, gap: str) -> None
 
 @pytest.mark.parametrize(("suffix", "gap"), [("e", "bcd"), ("h", "bcdefg")])
 def test_the_length_of_a_gap_is_found(suffix: str, gap: str) -> None:
-    settings = {"start": 5, "background": [0, 0, 0, 0, 1]}
+    settings = {"start": 5}
     answer = filled(Alphabet(), "a", suffix, max_tokens=12, length="cal", length_settings=settings)
     [output] = answer.outputs
     assert output.text == gap
     best = max(output.trace, key=lambda step: step.score)
     assert best.num_tokens == len(gap)
+
+
+@pytest.mark.parametrize(("settings", "floor"), [({}, 1), ({"background": [0, 0, 0, 0, 2]}, 2)])
+def test_lengths_of_a_gap_are_compared_by_their_mean_probability_unless_b_is_given(
+    settings: dict[str, object], floor: float
+) -> None:
+    model, more = ToyPredictor(), {"length": "cal", "length_settings": settings}
+    [output] = filled(model, PREFIX, SUFFIX, max_tokens=9, **more).outputs
+    sides = [model.tokenizer.encode(text) for text in (PREFIX, SUFFIX)]
+    assert len(output.trace) > 5
+    for step in output.trace:
+        logits = model.logits(np.array([*sides[0], *[MASK] * step.num_tokens, *sides[1]]))
+        chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        chances[:, [MASK, END]] = 0
+        phi = chances[3 : 3 + step.num_tokens].max(axis=1).mean()
+        assert step.score == pytest.approx(phi / floor, rel=1e-5)
 
 
 def test_the_score_and_the_tokens_are_those_of_the_gap_in_the_whole_text() -> None:
@@ -157,7 +173,7 @@ def test_a_block_causal_model_is_refused_by_name_before_any_pass() -> None:
     [
         *(
             ({"length": name}, "length", f"{name!r} fills no gap")
-            for name in ("until-end", "dise-flexible", "daedal", "rho-eos", "smart-crop")
+            for name in ("until-end", "dise-flexible", "daedal", "rho-eos")
         ),
         ({"allowed_token_ids": [END]}, "allowed_token_ids", "none of the allowed"),
         ({"max_tokens": 39}, None, "prompt of 1 tokens and a suffix of 1 with max_tokens=39"),

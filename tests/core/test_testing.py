@@ -17,8 +17,6 @@ from dise_core import (
     Candidates,
     Constraint,
     LengthController,
-    LogitsContext,
-    LogitsProcessor,
     MaskPredictor,
     Plan,
     Read,
@@ -44,7 +42,6 @@ from dise_core.testing import (
     check_claims,
     check_constraint,
     check_length_controller,
-    check_logits,
     check_mask_predictor,
     check_reviser,
     check_scorer,
@@ -147,22 +144,6 @@ class Elsewhere(Scorer):
         positions = np.flatnonzero(selector.select(sequence))
         score = yield from DiSE().score(sequence, selector)
         return replace(score, positions=positions[:1])
-
-
-class Rows(LogitsProcessor):
-    """Returns what its function makes of rows and context."""
-
-    def __init__(self, function: Callable[[Any, LogitsContext], Any]) -> None:
-        super().__init__()
-        object.__setattr__(self, "function", function)
-
-    def process(self, rows: Any, context: LogitsContext) -> Any:
-        return self.function(rows, context)  # type: ignore[attr-defined]
-
-
-def meddled(rows: Any, context: LogitsContext) -> Any:
-    context.token_ids[:] = 0
-    return rows
 
 
 class Bare(Scorer):
@@ -287,12 +268,6 @@ class Forgetful(ToyPredictor):
         (check_length_controller, Unfinished(), "must return a text without masks"),
         (check_length_controller, Overlong(), "does not fit a model of 12"),
         (check_length_controller, Stale(), "must be that of the text that is returned"),
-        (check_logits, Rows(lambda rows, _: rows[:, :-1]), "logits processor Rows .* like its own"),
-        (check_logits, Rows(lambda rows, _: rows + np.inf), r"rows without NaN and \+inf"),
-        (check_logits, Rows(lambda rows, _: rows + np.random.rand()), "the same for the same rows"),
-        (check_logits, Rows(lambda rows, _: rows - rows.mean()), "whatever rows come with it"),
-        (check_logits, Rows(lambda rows, _: rows - np.inf), "must leave a token"),
-        (check_logits, Rows(meddled), "must leave the context unchanged"),
         (check_reviser, Secret(), "must return an accepted Revision of a text that it changed"),
         (check_reviser, Hasty(), "must be that of the text that is returned"),
         (check_reviser, Meddling(), "leave the given text unchanged"),
@@ -328,10 +303,7 @@ def test_every_scorer_conforms(name: str, attention: Attention) -> None:
     check_scorer(installed_catalog().scorer(name, settings), toy)
 
 
-REFUSED = {
-    "until-end": Bidirectional(),
-    **dict.fromkeys(("cal", "rho-eos", "smart-crop"), BlockCausal(4)),
-}
+REFUSED = {"until-end": Bidirectional(), **dict.fromkeys(("cal", "rho-eos"), BlockCausal(4))}
 
 
 @pytest.mark.parametrize(

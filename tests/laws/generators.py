@@ -32,7 +32,7 @@ scorers = st.sampled_from(
 )
 
 CONTROLLERS = sorted(installed_catalog().length_controllers)
-LOOKING_AHEAD = ("cal", "rho-eos", "smart-crop")
+LOOKING_AHEAD = ("cal", "rho-eos")
 """Controllers that block-causal models refuse."""
 
 _settings = {

@@ -9,34 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dise_core import (
-    LLM,
-    BlockCausal,
-    InputError,
-    LengthController,
-    Read,
-    Reading,
-    SamplingParams,
-    TokenLogProbs,
-)
+from dise_core import LLM, BlockCausal, InputError, LengthController, Read, Reading, SamplingParams
 from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.sequence import SpecialTokens
 from dise_core.testing import ToyPredictor
-from dise_core.testing.toy_model import END, MASK
+from dise_core.testing.toy_model import MASK
 from dise_core.writing.generation import Generation
 from dise_strategies.lengths.cal import CAL
-from dise_strategies.lengths.smart_crop import SmartCrop
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.selectors.whole import Full
 from tests.scripted_model import PROMPT, generated
 
 
 class Scripted:
-    """Answers a probe of L masks with values(L), one or L of them: as probabilities, and as
-    confidences. Writes 3 and scores 0. probed: the lengths, one list for each pass.
+    """Answers a probe of L masks with confidences of values(L). Writes 3 and scores 0. probed: the
+    lengths, one list for each pass.
     """
 
-    def __init__(self, values: Callable[[int], float | Sequence[float]]) -> None:
+    def __init__(self, values: Callable[[int], float]) -> None:
         self._values = values
         self.probed: list[list[int]] = []
 
@@ -52,10 +42,8 @@ class Scripted:
 
     def _answer(self, read: Read) -> Reading:
         count = len(read.positions)
-        if isinstance(read.readout, TokenLogProbs):
-            assert read.readout.targets.tolist() == [END] * count
-        values = np.broadcast_to(self._values(count), count).astype(np.float64)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        values = np.full(count, self._values(count), np.float64)
+        with np.errstate(divide="ignore"):
             return Reading(np.full(count, 3), np.log(values).astype(np.float32), values)
 
 
@@ -127,28 +115,7 @@ def test_cal_divides_by_the_published_background() -> None:
     assert first.score == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("ends", "tau", "length", "stopped_by"),
-    [
-        ([0.1, 0.2, 0.3, 0.4, 0.9], 0.5, 4, "survival"),  # S: 0.9, 0.72, 0.504, 0.3024
-        ([0.1, 0.2, 0.3, 0.4, 0.9], 0.8, 2, "survival"),
-        ([0, 0, 1, 0, 0], 0.5, 3, "survival"),
-        ([1, 1, 1, 1, 1], 0.1, 1, "survival"),
-        ([0.1, 0.1, 0.1, 0.1, 0.1], 0.5, 5, "max_tokens"),
-        ([1, 1, 1, 1, 1], 0.0, 5, "max_tokens"),
-    ],
-)
-def test_smart_crop_cuts_where_survival_falls_below_tau(
-    ends: list[float], tau: float, length: int, stopped_by: str
-) -> None:
-    result = run(SmartCrop(tau=tau), Scripted(lambda n: ends), 5)
-    assert (len(result.sequence.response), result.stopped_by) == (length, stopped_by)
-    [step] = result.trace
-    survival = float(np.prod([1 - p for p in ends[:length]]))
-    assert (step.num_tokens, step.score) == (length, pytest.approx(survival, abs=1e-6))
-
-
-@pytest.mark.parametrize("length", ["cal", "rho-eos", "smart-crop"])
+@pytest.mark.parametrize("length", ["cal", "rho-eos"])
 def test_what_looks_ahead_refuses_a_model_that_does_not(length: str) -> None:
     toy = ToyPredictor(attention=BlockCausal(4))
     with pytest.raises(InputError, match=f"{length} looks ahead.*'until-end', which finds"):
@@ -156,7 +123,7 @@ def test_what_looks_ahead_refuses_a_model_that_does_not(length: str) -> None:
     assert toy.batches == []
 
 
-@pytest.mark.parametrize("length", ["daedal", "rho-eos", "smart-crop"])
+@pytest.mark.parametrize("length", ["daedal", "rho-eos"])
 def test_what_looks_for_the_end_refuses_a_model_without(length: str) -> None:
     toy = ToyPredictor()
     toy.info = replace(toy.info, special=SpecialTokens(MASK, frozenset()))
@@ -165,10 +132,9 @@ def test_what_looks_for_the_end_refuses_a_model_without(length: str) -> None:
     assert toy.batches == []
 
 
-@pytest.mark.parametrize("length", ["cal", "smart-crop"])
-def test_the_passes_of_the_probes_stand_in_the_trace(length: str) -> None:
+def test_the_passes_of_the_probes_stand_in_the_trace() -> None:
     params = SamplingParams(
-        max_tokens=9, length=length, tokens_per_step=9, block_length=9, cfg_scale=0.5
+        max_tokens=9, length="cal", tokens_per_step=9, block_length=9, cfg_scale=0.5
     )
     [answer] = LLM(ToyPredictor()).generate([[1, 2]], params)
     [output] = answer.outputs

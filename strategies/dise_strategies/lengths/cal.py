@@ -13,6 +13,10 @@ from dise_strategies.lengths.probing import probe, refuse_blocks, write_best
 
 Constant = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Floor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Background = tuple[Constant, Constant, Constant, Constant, Floor]
+
+PUBLISHED: Background = (1, 1.77, 0.56, 0.06, 0.24)
+ONE: Background = (0, 0, 0, 0, 1)
 
 
 class CAL(LengthController):
@@ -34,12 +38,14 @@ class CAL(LengthController):
     """Tokens between two lengths."""
     patience: Length = 4
     """Lengths in a row without improvement after which a direction ends."""
-    background: tuple[Constant, Constant, Constant, Constant, Floor] = (1, 1.77, 0.56, 0.06, 0.24)
-    """a, b, c, d, e of B(L) = a exp(-b L) + c exp(-d L) + e; published for LLaDA and Dream."""
+    background: Background | None = None
+    """a, b, c, d, e of B(L) = a exp(-b L) + c exp(-d L) + e. Without it B is 1 in a gap,
+    and otherwise (1, 1.77, 0.56, 0.06, 0.24), as published for LLaDA and Dream."""
 
     def generate(self, prompt: Ids, denoiser: Denoiser, scorer: SequenceScorer) -> Plan[Generation]:
         refuse_blocks("cal", denoiser)
         readout = Candidates(forbidden=tuple(denoiser.params.forbidden_token_ids))
+        background = self.background or (ONE if len(denoiser.suffix) else PUBLISHED)
         start, values = min(self.start, denoiser.max_tokens), dict[int, float]()
         upwards = range(start, denoiser.max_tokens + 1, self.step)
         for direction in (upwards, range(start - self.step, 0, -self.step)):
@@ -52,11 +58,12 @@ class CAL(LengthController):
                 readings = yield from probe(prompt, batch, denoiser, readout)
                 for length, reading in zip(batch, readings, strict=True):
                     phi = float(np.mean(reading.confidences, dtype=np.float64))
-                    values[length] = phi / self._background(length)
+                    values[length] = phi / _at_wrong(length, background)
                     num_failures = 0 if values[length] > best else num_failures + 1
                     best = max(best, values[length])
         return (yield from write_best(prompt, values, denoiser, scorer, "patience"))
 
-    def _background(self, length: int) -> float:
-        a, b, c, d, e = self.background
-        return a * math.exp(-b * length) + c * math.exp(-d * length) + e
+
+def _at_wrong(length: int, background: Background) -> float:
+    a, b, c, d, e = background
+    return a * math.exp(-b * length) + c * math.exp(-d * length) + e
