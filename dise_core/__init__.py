@@ -44,7 +44,6 @@ from dise_core.users import *  # noqa: F403
 from dise_core.writing.denoise import Denoiser
 from dise_core.writing.generation import Generation
 from dise_core.writing.length import LengthController
-from dise_core.writing.logits import LogitsContext, LogitsProcessor
 from dise_core.writing.policy import Drafts, UnmaskingPolicy, UnmaskingStep
 from dise_core.writing.reviser import Reviser
 from dise_core.writing.revisions import RevisedToken, Revision, rewritten
@@ -65,7 +64,7 @@ __all__ = [
     "BlockCausal", "Bounds", "CacheHint", "CacheRoom", "CacheSlot", "Candidates",
     "Canvas", "Causal", "Confidence", "Constraint", "Denoiser", "Distribution", "Drafts",
     "Entry", "Evaluation", "Floats", "Generation", "Guidance", "Ids", "LengthController",
-    "LoadedModule", "LogProbs", "LogitsContext", "LogitsProcessor", "Mask",
+    "LoadedModule", "LogProbs", "Mask",
     "MaskPredictor", "ModelInfo", "Noise", "Params", "Plan", "Read",
     "Reader", "Reading", "Readout", "RevisedToken", "Reviser", "Revision", "Scorer",
     "Selector", "SequenceScorer", "SpecialTokens", "Terms", "TokenLogProbs",

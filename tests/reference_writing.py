@@ -45,8 +45,6 @@ class NaiveWriting:
     steps: dict[int, int] = field(default_factory=dict)
     commits: dict[int, Guess] = field(default_factory=dict)
     num_steps: int = 0
-    change: Callable[[list[int], np.ndarray], np.ndarray] = lambda text, logits: logits
-    """Of the logits [N, V] of a text, after guidance."""
 
     def fill(self, start: int, step: int = 0, until_end: bool = False) -> int:
         """Fill the masks from `start` on; return the number of the next step."""
@@ -150,7 +148,6 @@ class NaiveWriting:
         if params.cfg_scale:
             bare = np.array(self.logits([mask] * self.size + text[self.size :]), np.float64)
             logits = bare + (params.cfg_scale + 1) * (logits - bare)
-        logits = self.change(text, logits)
         is_tempered = self.info.tempered_confidence
         if is_tempered == "drawn":
             is_tempered = params.temperature > 0

@@ -13,7 +13,7 @@ from dise_core.models.predictor import MaskPredictor
 from dise_core.models.prompts import GivenPrompt
 from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plugins.catalog import Catalog
-from dise_core.plugins.kinds import CONSTRAINT, LENGTH, LOGITS, REVISER, UNMASKING, Kind
+from dise_core.plugins.kinds import CONSTRAINT, LENGTH, REVISER, UNMASKING, Kind
 from dise_core.records import ABSENT, first_difference
 from dise_core.scoring.calibration import Calibration
 from dise_core.scoring.sequence_scorer import SequenceScorer
@@ -219,7 +219,7 @@ def settings_of_answers(
         "best_of": f"{params.n} of {params.num_samples}" if is_selected else None,
         **params.model_dump(mode="json", exclude=NOT_OF_ANSWERS),
     }
-    kinds: tuple[Kind[Any], ...] = (UNMASKING, LENGTH, REVISER, CONSTRAINT, LOGITS)
+    kinds: tuple[Kind[Any], ...] = (UNMASKING, LENGTH, REVISER, CONSTRAINT)
     for kind in kinds:
         strategy = catalog.chosen(kind, params)
         fields = {} if strategy is None else strategy.model_dump(mode="json")

@@ -24,7 +24,7 @@ from dise_core.params.objects import name_of
 from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plans.readouts import Confidence
 from dise_core.plugins.catalog import Catalog
-from dise_core.plugins.kinds import CONSTRAINT, LENGTH, LOGITS, REVISER, SCORER, SELECTOR, UNMASKING
+from dise_core.plugins.kinds import CONSTRAINT, LENGTH, REVISER, SCORER, SELECTOR, UNMASKING
 from dise_core.scoring.calibration import Calibration
 from dise_core.scoring.scorer import Scorer
 from dise_core.scoring.sequence_scorer import SequenceScorer
@@ -205,7 +205,6 @@ class Resolver:
             params,
             recorded=tuple({*recorded, *scorer.scorer.recorded}),
             constraint=constraint,
-            logits=self.catalog.chosen(LOGITS, params),
             suffix=prompt.suffix,
             spell=self.predictor.tokenizer.spell,
         )

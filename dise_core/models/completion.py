@@ -95,23 +95,21 @@ def _append(context: Ids | None, ends: Ids) -> Ids | None:
 def check_abilities(read: Read, info: ModelInfo, abilities: frozenset[Ability]) -> None:
     """Raise InputError for a kind of Read that these abilities do not answer."""
     has_context = read.context_ids is not None and isinstance(info.attention, BlockCausal)
-    is_among, is_changed = read.readout.among is not None, read.readout.logits is not None
-    if not (has_context or read.shadow or is_among or is_changed):
+    is_among = read.readout.among is not None
+    if not (has_context or read.shadow or is_among):
         return  # as nearly all Reads, so that each costs little
     another = 'take another scorer, such as "dise", or the engine "transformers"'
     shadows = f"they need a mask token and attention that heeds any mask; {another}"
-    unchanged = 'leave `logits` out, or take the engine "transformers"'
-    needs: tuple[tuple[Ability, bool, str, str, str], ...] = (
-        ("two-stream", has_context, "a masked text beside the finished one", another, "scorer"),
-        ("shadow", read.shadow, "shadows of its tokens", shadows, "scorer"),
-        ("among", is_among, "probabilities among sets of tokens", another, "scorer"),
-        ("logits", is_changed, "what a logits processor changes", unchanged, "logits"),
+    needs: tuple[tuple[Ability, bool, str, str], ...] = (
+        ("two-stream", has_context, "a masked text beside the finished one", another),
+        ("shadow", read.shadow, "shadows of its tokens", shadows),
+        ("among", is_among, "probabilities among sets of tokens", another),
     )
-    for ability, is_needed, what, advice, parameter in needs:
+    for ability, is_needed, what, advice in needs:
         if is_needed and ability not in abilities:
             raise InputError(
                 f"{info.name!r:.80} cannot read {what} ({ability}) as it is loaded: {advice}",
-                parameter,
+                "scorer",
             )
 
 

@@ -34,10 +34,10 @@ class CacheRoom(Protocol):
         """
 
 
-Ability = Literal["two-stream", "shadow", "among", "logits"]
+Ability = Literal["two-stream", "shadow", "among"]
 """A kind of Read that not every predictor answers: one with context_ids; one of shadows;
 one of log-probabilities among sets of tokens, without which a score under a constraint
-leaves out what the constraint forced; one whose logits a processor changes.
+leaves out what the constraint forced.
 """
 
 

@@ -49,22 +49,17 @@ if TYPE_CHECKING:
     class _Reviser(Protocol):
         def revise(self, generation: Any, denoiser: Any, scorer: Any) -> Any: ...
 
-    class _Processor(Protocol):
-        def process(self, rows: Any, context: Any) -> Any: ...
-
     ScorerLike = str | _Scorer
     SelectorLike = str | _Selector
     UnmaskingLike = str | _Policy
     LengthLike = str | _Controller
     ReviserLike = str | _Reviser
-    LogitsLike = str | _Processor
 else:
     ScorerLike = _field("score", "scorer")
     SelectorLike = _field("select", "selector")
     UnmaskingLike = _field("choose", "unmasking policy")
     LengthLike = _field("generate", "length controller")
     ReviserLike = _field("revise", "reviser")
-    LogitsLike = _field("process", "logits processor")
 
 
 def name_of(strategy: object) -> str:

@@ -19,14 +19,13 @@ from dise_core.params.base import (
 from dise_core.params.marks import Opposite, Replaces
 from dise_core.params.objects import (
     LengthLike,
-    LogitsLike,
     ReviserLike,
     ScorerLike,
     SelectorLike,
     UnmaskingLike,
 )
 
-CHOSEN = {"reviser": "reviser", "constraint": "constraint", "logits": "logits processor"}
+CHOSEN = ("reviser", "constraint")
 """Options that are left out where no strategy of their kind is wanted."""
 
 CacheKind = Literal["exact", "none", "prefix", "dual"]
@@ -117,11 +116,6 @@ class Denoising(Scoring):
     """What every answer keeps to, whatever the model would write; see `dise plugins`."""
     constraint_settings: Settings = Field(default_factory=dict)
     """A setting of the constraint."""
-    logits: LogitsLike | None = None
-    """What changes the logits that tokens are chosen from, such as a watermark; see `dise
-    plugins`. Without it they are the model's own."""
-    logits_settings: Settings = Field(default_factory=dict)
-    """A setting of what changes the logits."""
     cfg_scale: float = Field(default=0.0, ge=0, le=1000, allow_inf_nan=False)
     """Scale of classifier-free guidance; 0 turns it off."""
     cache: CacheKind = "exact"
@@ -179,9 +173,9 @@ class SamplingParams(Denoising, ScoringParams):
             raise ValueError(
                 f"steps={self.steps} is less than one step for each of the {num_blocks} blocks"
             )
-        for option, kind in CHOSEN.items():
+        for option in CHOSEN:
             if getattr(self, f"{option}_settings") and getattr(self, option) is None:
-                raise ValueError(f"{option}_settings need a {kind}: name one")
+                raise ValueError(f"{option}_settings need a {option}: name one")
         if "" in self.stop:
             raise ValueError("stop holds an empty text, which every text begins with")
         if self.best_of is not None and self.best_of < self.n:

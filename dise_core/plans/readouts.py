@@ -1,8 +1,7 @@
 """What a Read asks for at each position: readouts, computed where the logits are."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import ClassVar, Literal, Self, get_args
 
 import numpy as np
 from pydantic import FiniteFloat
@@ -15,11 +14,6 @@ from dise_core.token_sets import TokenSets
 Confidence = Literal["probability", "entropy", "margin"]
 """What a candidate's confidence is: its probability, minus the distribution's entropy, or
 its probability less the second candidate's.
-"""
-
-ChangeRows = Callable[[Any, slice], Any]
-"""Returns logits [R, V], which it may overwrite, as a logits processor changes them. The
-slice: which of the Read's positions they are about.
 """
 
 BiasPairs = tuple[tuple[int, FiniteFloat], ...]
@@ -37,8 +31,6 @@ class TokenLogProbs:
     the distribution is renormalised over, one set of them for each position, its target
     in it.
     """
-
-    logits: ClassVar[None] = None
 
     targets: Ids
     among: TokenSets | None = None
@@ -66,8 +58,7 @@ class Candidates:
     is_tempered: take the confidences from what candidates are drawn from instead, at
     temperature 0 too. Source: Dream's sample_tokens. unranked: ids whose logits count as
     -inf for the confidences; a candidate among them gets the lowest one. Source: LLaDA's
-    confidence_eos_eot_inf. logits: changes the logits before anything else, after
-    guidance; all that is told is then of the changed ones.
+    confidence_eos_eot_inf.
     """
 
     among: ClassVar[None] = None
@@ -82,7 +73,6 @@ class Candidates:
     unranked: tuple[int, ...] = ()
     allowed: tuple[int, ...] = ()
     bias: BiasPairs = ()
-    logits: ChangeRows | None = None
 
     def __post_init__(self) -> None:
         if self.is_drawn and self.noise is None:
@@ -108,7 +98,7 @@ class TopLogProbs:
     len(ids) + 1], one less without targets; a token may stand there twice. with_entropy:
     its confidences are the negative entropies in nats. among: sets of tokens, one for
     each position: the Reading's masses are the log-probabilities of all tokens of a set
-    together. logits: as for Candidates.
+    together.
     """
 
     k: int
@@ -116,7 +106,6 @@ class TopLogProbs:
     targets: Ids | None = None
     with_entropy: bool = False
     among: TokenSets | None = None
-    logits: ChangeRows | None = None
 
     @property
     def num_named(self) -> int:
@@ -138,7 +127,6 @@ class Distribution:
     """Ask for the whole distribution: logprobs and token_ids [M, V]. In process only."""
 
     among: ClassVar[None] = None
-    logits: ClassVar[None] = None
 
 
 Readout = TokenLogProbs | Candidates | TopLogProbs | Distribution

@@ -15,7 +15,6 @@ from dise_core.models.predictor import MaskPredictor
 from dise_core.params.base import Params
 from dise_core.scoring.scorer import Scorer, Selector
 from dise_core.writing.length import LengthController
-from dise_core.writing.logits import LogitsProcessor
 from dise_core.writing.policy import UnmaskingPolicy
 from dise_core.writing.reviser import Reviser
 
@@ -64,12 +63,6 @@ def dise_revisers() -> Mapping[str, type[Reviser] | str]:
 @hookspec
 def dise_constraints() -> Mapping[str, type[Constraint] | str]:
     """Return what answers must match, for --constraint."""
-    raise NotImplementedError
-
-
-@hookspec
-def dise_logits() -> Mapping[str, type[LogitsProcessor] | str]:
-    """Return what changes the logits that tokens are chosen from, for --logits."""
     raise NotImplementedError
 
 

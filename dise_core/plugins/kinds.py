@@ -12,7 +12,6 @@ from dise_core.models.predictor import MaskPredictor
 from dise_core.params.base import Params
 from dise_core.scoring.scorer import Scorer, Selector
 from dise_core.writing.length import LengthController
-from dise_core.writing.logits import LogitsProcessor
 from dise_core.writing.policy import UnmaskingPolicy
 from dise_core.writing.reviser import Reviser
 
@@ -48,7 +47,6 @@ UNMASKING = Kind("dise_unmasking_policies", "unmasking", "unmasking policy", Unm
 LENGTH = Kind("dise_length_controllers", "length", "length controller", LengthController)
 REVISER = Kind("dise_revisers", "reviser", "reviser", Reviser)
 CONSTRAINT = Kind("dise_constraints", "constraint", "constraint", Constraint)
-LOGITS = Kind("dise_logits", "logits", "logits processor", LogitsProcessor)
 ADAPTER = Kind("dise_mask_predictors", "adapter", "mask predictor", MaskPredictor)
 ENGINE: Kind[Backend[Any]] = Kind("dise_engines", "engine", "engine", Backend)
 DATASET = Kind("dise_datasets", "dataset", "dataset", object)
@@ -57,9 +55,7 @@ ROUTES = Kind("dise_routes", "", "route", object)
 ROUTE_OPTIONS = Kind("dise_route_options", "", "route option", Params)
 FILE_RUNNER = Kind("dise_file_runners", "", "file runner", Params)
 
-STRATEGIES: tuple[Kind[Any], ...] = (
-    SCORER, SELECTOR, UNMASKING, LENGTH, REVISER, CONSTRAINT, LOGITS
-)  # fmt: skip
+STRATEGIES: tuple[Kind[Any], ...] = (SCORER, SELECTOR, UNMASKING, LENGTH, REVISER, CONSTRAINT)
 KINDS: tuple[Kind[Any], ...] = (
     *STRATEGIES, ADAPTER, ENGINE, DATASET, COMMAND, ROUTES, ROUTE_OPTIONS, FILE_RUNNER
 )  # fmt: skip

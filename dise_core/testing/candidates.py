@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -25,8 +24,6 @@ def check_candidates(predictor: MaskPredictor, read: Read, rows: Floats, toleran
     longer = np.append(read.token_ids[:1], read.token_ids)
     behind = replace(read, token_ids=longer, positions=read.positions + 1)
     for name, readout in _candidates(rows, () if mask_id is None else (mask_id,)):
-        if readout.logits is not None and "logits" not in predictor.abilities:
-            continue
         question = replace(read, readout=readout)
         [answer] = ask(predictor, [question])
         expected, is_near = naive_readout(rows, question), False
@@ -70,19 +67,11 @@ def _candidates(rows: Floats, forbidden: tuple[int, ...]) -> Iterator[tuple[str,
     yield "unranked", replace(plain, unranked=(best,))
     yield "confidence 'entropy'", replace(plain, confidence="entropy")
     yield "confidence 'margin'", replace(plain, confidence="margin")
-    yield "logits", replace(plain, logits=_raised)
     drawn = Candidates(2.0, noise=Noise(5), forbidden=forbidden)
     yield "the temperature", drawn
     yield "top_p", replace(drawn, top_p=0.7)
     yield "top_k", replace(drawn, top_k=2)
     yield "is_tempered", replace(drawn, is_tempered=True)
-
-
-def _raised(rows: Any, part: slice) -> Any:
-    """Raise a token's logit beyond all others, another one's at each position."""
-    for index, row in enumerate(rows, part.start or 0):
-        row[index % 3] = row.max() + index % 2 + 1
-    return rows
 
 
 def _ignored(predictor: MaskPredictor, read: Read, rows: Floats, token_ids: Ids) -> str:

@@ -72,7 +72,7 @@ class ToyPredictor(MaskPredictor):
     """
 
     heeds: ClassVar[frozenset[str] | None] = frozenset()
-    abilities: frozenset[Ability] = frozenset({"two-stream", "shadow", "among", "logits"})
+    abilities: frozenset[Ability] = frozenset({"two-stream", "shadow", "among"})
 
     def __init__(
         self, max_length: int = 40, seed: int = 0, attention: Attention = BIDIRECTIONAL
@@ -135,8 +135,6 @@ class ToyPredictor(MaskPredictor):
 @np.errstate(invalid="ignore")  # a NaN is told by whoever takes the Reading
 def naive_readout(logits: Logits, read: Read) -> Reading:
     """Return the answer to a Read from logits [M, V], by the plainest means."""
-    if (change := read.readout.logits) is not None:
-        logits = change(logits.copy(), slice(None))
     logprobs = logits - np.logaddexp.reduce(logits, axis=1, dtype=np.float64, keepdims=True)
     match readout := read.readout:
         case TokenLogProbs():

@@ -14,10 +14,9 @@ from dise_core.models.info import ModelInfo
 from dise_core.noise import Noise
 from dise_core.params.requests import SamplingParams
 from dise_core.plans.reading import CacheHint, Canvas, Guidance, Read, Reading
-from dise_core.plans.readouts import Candidates, Confidence, Readout, TopLogProbs
+from dise_core.plans.readouts import Candidates, Confidence, Readout
 from dise_core.scoring.memory import Memory
 from dise_core.sequence import SpecialTokens, Spell
-from dise_core.writing.logits import BoundProcessor, LogitsContext, LogitsProcessor
 from dise_core.writing.policy import UnmaskingPolicy
 from dise_core.writing.schedule import Schedule, in_steps, in_time
 
@@ -42,7 +41,6 @@ class Sampler:
     most: int = 0
     recorded: tuple[Confidence, ...] = ()
     constraint: Constrained | None = None
-    logits: LogitsProcessor | None = None
     suffix: Ids = field(default_factory=lambda: np.zeros(0, np.int64), compare=False)
     memory: Memory = field(default_factory=Memory)
     spell: Spell | None = None
@@ -120,13 +118,10 @@ class Sampler:
         cache: CacheHint | None = None,
         is_complete: bool = False,
     ) -> Read:
-        """Return a Read of a copy of the canvas, with this request's guidance, and its
-        logits processor for candidates. shown: what a stream sees of it, the response
-        alone if None. Raises PlanError for positions outside the canvas.
+        """Return a Read of a copy of the canvas, with this request's guidance. shown:
+        what a stream sees of it, the response alone if None. Raises PlanError for
+        positions outside the canvas.
         """
-        if self.logits is not None and isinstance(readout, Candidates | TopLogProbs):
-            context = LogitsContext(canvas.copy(), positions.copy(), self.mask_id)
-            readout = replace(readout, logits=BoundProcessor(self.logits, context))
         if shown is None:
             stop = len(canvas) - len(self.suffix)
             shown = Canvas(self.sample, prompt_length, self.is_settled, stop=stop)
@@ -164,7 +159,7 @@ class Sampler:
         """Return the Reads of recorded confidences, in the row of a step's Read."""
         if not self.recorded:
             return []
-        plain = Candidates(forbidden=self._never_written, logits=read.readout.logits)
+        plain = Candidates(forbidden=self._never_written)
         readouts = (replace(plain, confidence=kind) for kind in self.recorded)
         return [replace(read, readout=readout, canvas=None) for readout in readouts]
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from dise_adapters.local.reading.readouts import answer_rows, group_reads, split_answers, totals
 from dise_adapters.vllm.wire import pack, unpack
@@ -81,14 +80,6 @@ def assert_drawn(logits: Logits, read: Read, reading: Reading) -> None:
 
 kinds = st.sampled_from(["probability", "entropy", "margin"])
 
-
-def raised(rows: Tensor, part: slice) -> Tensor:
-    """Raise a token of each of five rows, which its place names."""
-    places = torch.arange(5)[part]
-    rows[torch.arange(len(rows)), places] += 50
-    return rows
-
-
 TARGETS = np.array([3, 1, 4, 1, 5])
 SETS = TokenSets((np.arange(6),), np.zeros(5, np.int64))
 DRAWN = Candidates(temperature=0.5, noise=Noise(7))
@@ -111,8 +102,6 @@ DIFFERENT: dict[str, tuple[Readout, Readout]] = {
     "Candidates.unranked": (Candidates(), Candidates(unranked=(0, 1, 2))),
     "Candidates.allowed": (Candidates(), Candidates(allowed=(0, 1))),
     "Candidates.bias": (Candidates(), Candidates(bias=((4, 50.0),))),
-    "Candidates.logits": (Candidates(), Candidates(logits=raised)),
-    "TopLogProbs.logits": (TOP, replace(TOP, logits=raised)),
 }
 """For each field of a readout two readouts that differ in it alone, and in their answers."""
 
@@ -127,13 +116,6 @@ def test_reads_that_differ_in_any_field_are_answered_as_alone() -> None:
         for order in (1, -1):
             together = [bytes_of(reading) for _, reading in read_all(logits, [*pair[::order]])]
             assert together == alone[::order], name
-
-
-def test_reads_whose_rows_one_processor_changes_are_answered_as_alone() -> None:
-    logits = np.random.default_rng(0).normal(size=(5, 12))
-    for read, reading in read_all(logits, [Candidates(), *[Candidates(logits=raised)] * 2]):
-        is_raised = reading.token_ids.tolist() == [0, 1, 2, 3, 4]
-        assert is_raised == (read.readout.logits is not None)
 
 
 def bytes_of(reading: Reading) -> list[bytes]:

@@ -25,8 +25,6 @@ from dise_core import (
     Candidates,
     EngineConfig,
     InputError,
-    LogitsContext,
-    LogitsProcessor,
     Read,
     Reading,
     SamplingParams,
@@ -387,24 +385,12 @@ def test_a_field_that_the_wire_lacks_is_refused_not_dropped(readout: Readout) ->
         encode(Read(np.arange(3), np.array([1]), replace(readout, among=sets)))
 
 
-def test_the_wire_has_every_field_of_a_readout_but_sets_of_tokens_and_processors() -> None:
-    own = {"among", "logits"}
-    at_home = {TokenLogProbs: {"among"}, TopLogProbs: own, Candidates: {"logits"}}
+def test_the_wire_has_every_field_of_a_readout_but_sets_of_tokens() -> None:
+    at_home = {TokenLogProbs: {"among"}, TopLogProbs: {"among"}}
     assert {*FORMS} == {*get_args(Readout)}
     for kind, form in FORMS.items():
         travelling = {field.name for field in fields(kind)} - at_home.get(kind, set())
         assert form.model_fields.keys() == travelling | {"positions", "readout"}
-
-
-def test_a_logits_processor_is_refused_before_the_server_is_asked(server: Server) -> None:
-    class Same(LogitsProcessor):
-        def process(self, rows: Any, context: LogitsContext) -> Any:
-            return rows
-
-    llm = LLM(server.address)
-    with pytest.raises(InputError, match="cannot read what a logits processor changes"):
-        llm.generate([[1, 2]], SamplingParams(max_tokens=4, logits=Same()))
-    assert server.asked == []
 
 
 @pytest.mark.parametrize("options", [{"dtype": "bfloat16"}, {"quantization": "int4"}])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from dise_core import LLM, LogitsContext, LogitsProcessor, Noise, RequestOutput, SamplingParams
+from dise_core import LLM, Noise, RequestOutput, SamplingParams
 from dise_core.plugins.discovery import installed_catalog
 from tests.adapters.agreement import ROUNDED
 from tests.published import DIFFCODER, SDAR
@@ -102,47 +102,3 @@ def test_every_schedule_and_door_of_the_sampler_does(
     params = SamplingParams(max_tokens=11, temperature=0.7, seed=2, scorer="written", **more)
     for prompt, answer in zip(PROMPTS, llm.generate(PROMPTS, params), strict=True):
         assert_same(answer, prompt, naive(llm, logits, prompt, params))
-
-
-class Echoing(LogitsProcessor):
-    """Lowers what the text holds, raises a token by the one before it, and forbids one."""
-
-    def process(self, rows: torch.Tensor, context: LogitsContext) -> torch.Tensor:
-        assert rows.dtype == torch.float32
-        places, mask = context.positions, context.mask_id
-        rows[:, np.unique(context.token_ids[context.token_ids != mask])] -= 2.0
-        raised = (context.token_ids[places - 1] * 7 + places) % rows.shape[1]
-        rows[np.arange(len(rows)), raised] += 3.0
-        return rows.index_fill(1, torch.tensor([9]), -torch.inf)
-
-
-def echoed(text: list[int], logits: np.ndarray, mask: int) -> np.ndarray:
-    changed = logits.copy()
-    for at, row in enumerate(changed):
-        for token in {*text} - {mask}:
-            row[token] -= 2
-        row[(text[at - 1] * 7 + at) % len(row)] += 3
-        row[9] = -1e9
-    return changed
-
-
-@pytest.mark.parametrize("at_once", [2**20, 1])
-@pytest.mark.parametrize("kind", ["full", "masks", "alone"])
-@pytest.mark.parametrize("more", [{}, {"cfg_scale": 1.5}, {"unmasking": "entropy"}], ids=str)
-def test_a_logits_processor_changes_rows_after_guidance_beside_other_requests(
-    models: dict[str, tuple[LLM, Logits]], kind: str, more: dict[str, Any], at_once: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """at_once: rows of logits in a chunk."""
-    monkeypatch.setattr("dise_adapters.local.reading.reader.MAX_LOGITS", 8 * at_once)
-    (llm, logits), mask = models[kind], models[kind][0].predictor.info.special.masking_id
-    params = SamplingParams(max_tokens=11, temperature=0.7, seed=2, scorer="written", **more)
-    changes = [{"change": lambda text, rows: echoed(text, rows, mask)}, {}] * len(PROMPTS)
-    prompts = [prompt for prompt in PROMPTS for _ in range(2)]
-    plans = [
-        llm.planner.generate(prompt, params.model_copy(update=change and {"logits": Echoing()}))
-        for prompt, change in zip(prompts, changes, strict=True)
-    ]
-    for outcome in llm.run(plans):
-        prompt, change = prompts[outcome.index], changes[outcome.index]
-        assert_same(outcome.unwrap(), prompt, naive(llm, logits, prompt, params, **change))

@@ -177,6 +177,25 @@ def test_a_value_of_another_type_is_told_in_our_words(dise: Dise, option: str, t
     assert run.err.endswith(f"Error: Invalid value for '{option}': {text}")
 
 
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [
+        (
+            "--early-exit",
+            "take length='until-end', which stops after the block that ends the answer",
+        ),
+        ("--logits-setting", "take logit_bias or a constraint, which say what is written"),
+    ],
+)
+def test_an_option_that_was_taken_out_is_refused_with_what_to_use(
+    dise: Dise, option: str, instead: str
+) -> None:
+    run = dise("generate", "1", option, "x")
+    assert (run.code, run.out) == (2, "")
+    name = option.removeprefix("--").replace("-", "_")
+    assert run.err.endswith(f"Error: option '{name}' was taken out: {instead}.\n")
+
+
 def test_an_empty_file_and_an_output_that_cannot_be_are_refused(dise: Dise, tmp_path: Path) -> None:
     given = written(tmp_path / "in", "")
     assert "holds no line" in dise("score", "--input", given).err

@@ -167,6 +167,7 @@ ODD: list[tuple[str, dict[str, Any], str | None, str]] = [
     (CHAT, {"messages": [USER, CALL]}, f"{IN_CALL}.arguments", "Invalid JSON"),
     (CHAT, {"prompt": "x"}, "prompt", "only POST /v1/completions takes a prompt"),
     (CHAT, {"colour": "red"}, "colour", "there is no setting 'colour'"),
+    (CHAT, {"dise": {"early_exit": 0.9}}, "dise.early_exit", "take length='until-end', which"),
     (CHAT, {"dise": {"scorers": "mc"}}, "dise.scorers", "Did you mean 'scorer'?"),
     (CHAT, {"dise": {"scorer": "disco"}}, "scorer", "unknown scorer 'disco'"),
     (TEXT, {"max_tokens": 0}, None, "with echo it scores the prompt"),

@@ -18,19 +18,8 @@ from pydantic import Field
 from pydantic_core import to_jsonable_python
 
 from dise_app.server.limits import Limits
-from dise_app.server.routes.strategies import options
 from dise_app.settings import settings_of
-from dise_core import (
-    AsyncLLM,
-    LogitsContext,
-    LogitsProcessor,
-    Plan,
-    Score,
-    Scorer,
-    Selector,
-    TokenSequence,
-    UnknownNameError,
-)
+from dise_core import AsyncLLM, Plan, Score, Scorer, Selector, TokenSequence, UnknownNameError
 from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.plugins.kinds import STRATEGIES
@@ -93,20 +82,10 @@ class Untold(Scorer):
         return Score(0.0, np.arange(0))
 
 
-class Only(LogitsProcessor):
-    """Leaves one token."""
-
-    token: int = 2
-
-    def process(self, rows: Any, context: LogitsContext) -> Any:
-        rows[:] = np.where(np.arange(rows.shape[1]) == self.token, 0.0, -np.inf)
-        return rows
-
-
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     scorers = {"odd": Odd, "broken": Broken, "untold": Untold}
-    catalog = with_guests(scorers=scorers, logits={"only": Only})
+    catalog = with_guests(scorers=scorers)
     limits = Limits(max_tokens_limit=77, grace=1, default={"steps": 9})
     with serving(AsyncLLM(ToyPredictor(), catalog=catalog), limits) as address:
         yield address
@@ -137,7 +116,7 @@ def test_every_built_in_setting_is_told_with_its_default_and_description(listed:
             for key in defaults.keys() - required:
                 assert told[key]["default"] == to_jsonable_python(defaults[key]), (name, key)
             assert all(setting["description"] for setting in told.values()), name
-    assert len(listed["data"]) == sum(len(getattr(own, each)) for each in FIELDS.values()) + 4
+    assert len(listed["data"]) == sum(len(getattr(own, each)) for each in FIELDS.values()) + 3
     threshold = settings(listed, "reviser", "remask")["threshold"]
     assert (threshold["type"], threshold["default"], threshold["maximum"]) == ("number", 0.9, 1)
 
@@ -193,14 +172,6 @@ def test_a_request_names_no_module_and_imports_none(
     assert "untouched" not in sys.modules
 
 
-def test_a_request_names_an_installed_logits_processor_and_its_settings(url: str) -> None:
-    for settings, text in (({}, "cccc"), ({"token": 3}, "dddd")):
-        asked = {"logits": "only", "logits_settings": settings}
-        body = {"model": "toy", "prompt": "ab", "max_tokens": 4, "dise": asked}
-        answer = httpx.post(f"{url}/v1/completions", json=body).raise_for_status().json()
-        assert answer["choices"][0]["text"] == text
-
-
 def test_a_request_may_say_every_default(url: str, listed: Any) -> None:
     for entry in listed["data"]:
         if entry["option"] != "scorer" or entry["problem"] or entry["name"] == "odd":
@@ -216,9 +187,6 @@ def test_the_options_are_those_of_a_completion_within_the_servers_limits(listed:
     told = {option["name"]: option for option in listed["options"]}
     others = {f"{option}_settings" for option in FIELDS} | {"logprobs", "cache_salt"}
     assert set(told) == set(SamplingParams.model_fields) - others
-    assert "logits" in told
-    alone = {option["name"] for option in options(Limits(), installed_catalog())}
-    assert alone == set(told) - {"logits"}  # of which nothing is installed
     assert all(option["description"] for option in told.values())
     assert (told["max_tokens"]["maximum"], told["n"]["maximum"]) == (77, 64)
     assert (told["steps"]["default"], told["top_p"]["default"]) == (9, 1.0)

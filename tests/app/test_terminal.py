@@ -184,7 +184,6 @@ def test_plugins_of_a_kind_tell_every_setting(dise: Dise) -> None:
     assert "low-confidence" in run.out
     run = dise("plugins", "--kind", "length-controllers")
     assert "mask_size" in run.out
-    assert dise("plugins", "--kind", "logits").code == 0
     run = dise("plugins", "--kind", "nonsense")
     assert (run.code, "unknown kind 'nonsense'. Known: command," in run.err) == (2, True)
 

@@ -558,13 +558,12 @@ def test_the_example_of_a_masked_model_passes_its_kit_and_scores_as_bert_alone(
 def test_a_stranger_builds_the_plugins_page_from_an_empty_folder(
     environment: Environment, tmp_path: Path
 ) -> None:
-    """A scorer, a selector, a length controller, a policy, a reviser and a logits processor, each
-    through its kit, and by name.
+    """A scorer, a selector, a length controller, a policy and a reviser, each through its kit,
+    and by name.
     """
     environment.build(source := written(tmp_path / "page", "docs/plugins.md"))
-    assert "6 passed" in environment.tests_of(source)
-    names = ("--length", "halving", "--unmasking", "apart", "--reviser", "weakest-token",
-             "--logits", "fresh", "--logits-setting", "by=3")  # fmt: skip
+    assert "5 passed" in environment.tests_of(source)
+    names = ("--length", "halving", "--unmasking", "apart", "--reviser", "weakest-token")
     write = ("83,18,75 -> 10", "--max-tokens", "32", "--scorer", "mean-entropy", "--json")
     [done] = environment.each(("generate", *write, *names, "--unmasking-setting", "gap=3"))
     assert done.output["score"]["scorer"] == "mean-entropy"

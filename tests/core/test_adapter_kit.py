@@ -256,7 +256,6 @@ def test_each_wrong_adapter_fails_by_the_promise_that_it_breaks(
         ("forbidden", (MASK,), "forbidden: the tokens"),
         ("forbidden", (), "forbidden: the tokens"),
         ("noise", Noise(1), "the noise, whose seed changes no token: the tokens"),
-        ("logits", None, "logits: the tokens"),
     ],
 )
 def test_an_option_of_candidates_that_is_ignored_is_named(

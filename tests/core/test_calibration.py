@@ -12,16 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dise_core import (
-    LLM,
-    Calibration,
-    InputError,
-    LogitsContext,
-    LogitsProcessor,
-    RequestOutput,
-    SamplingParams,
-    ScoringParams,
-)
+from dise_core import LLM, Calibration, InputError, RequestOutput, SamplingParams, ScoringParams
 from dise_core.front.calibrated import fitted_settings
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.scoring.calibration import MAX_BYTES, Holding, Platt
@@ -220,11 +211,6 @@ def test_other_settings_of_a_scorer_are_named_and_an_unknown_one_is_refused() ->
         unknown.score([[1]], [[2]])
 
 
-class Doubled(LogitsProcessor):
-    def process(self, rows: Any, context: LogitsContext) -> Any:
-        return rows * 2
-
-
 ROUNDS = {"reviser": "remask", "reviser_settings": {"rounds": 2}}
 REGEX = {"constraint": "regex", "constraint_settings": {"regex": "[0-9]{1,2}"}}
 OTHER_REGEX = REGEX | {"constraint_settings": {"regex": "[0-9]{1,3}"}}
@@ -245,7 +231,6 @@ SEQUENTIAL = {"unmasking": "sequential"}
             "with reviser_settings.rounds 2, not 3",
         ),
         ([{"reviser": "remask"}], {"reviser": "remask", "reviser_settings": {"rounds": 4}}, None),
-        ([{}], {"logits": Doubled()}, "with logits unset, not {'class': "),
         ([{}], REGEX, "it was fitted on free answers, and this one keeps to a constraint"),
         ([REGEX], {}, "it was fitted on answers under a constraint, and this one is free"),
         ([REGEX], REGEX, None),

@@ -24,7 +24,6 @@ from dise_core import (
     Generation,
     InputError,
     LengthController,
-    LogitsProcessor,
     PlanError,
     PluginError,
     Read,
@@ -271,13 +270,13 @@ def test_a_scorers_slip_is_told_with_its_kind_name_and_plugin(
         score(toy(), scorer=body(function)(), selector="response")
 
 
-class Broken(EverySecond, Plain, First, Same, LogitsProcessor):
+class Broken(EverySecond, Plain, First, Same):
     """Raises whatever it is asked."""
 
     def select(self, *_: Any) -> Any:
         raise IndexError("index 10 is out of bounds")
 
-    generate = choose = revise = process = select
+    generate = choose = revise = select
 
 
 @pytest.mark.parametrize(
@@ -285,7 +284,7 @@ class Broken(EverySecond, Plain, First, Same, LogitsProcessor):
     [
         (k.option, k.plural, k.title)
         for k in KINDS
-        if k.option in ("selector", "length", "unmasking", "reviser", "logits")
+        if k.option in ("selector", "length", "unmasking", "reviser")
     ],
 )
 def test_every_kind_of_strategy_is_told_by_name(option: str, plural: str, title: str) -> None:

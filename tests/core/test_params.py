@@ -20,6 +20,7 @@ from dise_core.plugins.discovery import installed_catalog
         ({"remaskin": "random"}, "Did you mean 'remasking'?"),
         ({"max_tokens" * 10**5: 3}, "there is no setting 'max_tokens"),
         ({"early_exit": 0.9}, "option 'early_exit' was taken out: take length='until-end'"),
+        ({"logits": "x"}, "option 'logits' was taken out: take logit_bias or a constraint"),
         ({"logit_bias": {"x": 1}}, "logit_bias.x='x': Input should be a valid integer"),
         ({"logit_bias": "7"}, """valid dictionary, written as JSON, such as {"name": 1}"""),
         ({"logit_bias": {2**31: 1}}, "should be less than 2147483648"),

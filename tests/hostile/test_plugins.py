@@ -29,7 +29,6 @@ from dise_core import (
     Evaluation,
     Generation,
     LengthController,
-    LogitsProcessor,
     ModelError,
     Plan,
     PlanError,
@@ -180,7 +179,6 @@ def answering(kind: str, answer: Any) -> tuple[LLM, SamplingParams]:
         "scorers": {"bad": type("Bad", (Scorer,), {"score": asking})},
         "length_controllers": {"bad": type("Bad", (LengthController,), {"generate": asking})},
         "revisers": {"bad": type("Bad", (Reviser,), {"revise": revising})},
-        "logits": {"bad": type("Bad", (LogitsProcessor,), {"process": returning})},
     }
     options = {"policy": "unmasking", "reads": "scorer"}
     asked = {} if kind == "reading" else {options.get(kind, kind): "bad"}
@@ -453,7 +451,7 @@ answers = st.one_of(
 )
 
 
-KINDS = ["selector", "policy", "scorer", "length", "reviser", "logits", "reading", "reads"]
+KINDS = ["selector", "policy", "scorer", "length", "reviser", "reading", "reads"]
 
 
 @cases(1 / 9)

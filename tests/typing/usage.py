@@ -104,17 +104,6 @@ class Even(core.Constraint):
         return f"[0-9]{{0,{self.digits - 1}}}[02468]"
 
 
-class Forbidding(core.LogitsProcessor):
-    """Forbids some tokens, in torch."""
-
-    tokens: tuple[int, ...] = ()
-
-    def process(self, rows: torch.Tensor, context: core.LogitsContext) -> torch.Tensor:
-        assert len(rows) == len(context.positions)
-        rows[:, list(self.tokens)] = -torch.inf
-        return rows
-
-
 class Apart(core.UnmaskingPolicy):
     """Commits the surest of every `gap` candidates."""
 
@@ -167,7 +156,8 @@ class Digits(core.MaskPredictor):
     """A model that is surest of what stands one place to the left."""
 
     checked_on = "nothing"
-    abilities: frozenset[core.Ability] = frozenset({"logits"})
+
+    abilities: frozenset[core.Ability] = frozenset()
 
     def __init__(self, name: str, attention: core.Attention) -> None:
         special = core.SpecialTokens(11, frozenset({10}), 10)
@@ -292,8 +282,6 @@ def check_plugin() -> None:
     testing.check_unmasking_policy(Editing())
     testing.check_constraint(Even(digits=3))
     testing.check_reviser(WeakestToken())
-    testing.check_logits(Forbidding(tokens=(3,)), torch.tensor)
-    core.SamplingParams(logits=Forbidding(tokens=(3,)))
     digits = Digits("digits", core.Bidirectional())
     testing.check_mask_predictor(digits, logits=digits.rows)
     in_torch = TorchDigits("digits", core.Bidirectional())

@@ -18,7 +18,7 @@ from dise_core.arrays import probabilities
 from dise_core.plans.readouts import Readout
 from dise_core.token_sets import EVERY, TokenSets
 
-PER_ROW = ("targets", "noise", "among", "logits")
+PER_ROW = ("targets", "noise", "among")
 """The fields of readouts that are about each row, in which reads of one group may differ."""
 
 UNUSED = (*PER_ROW, "temperature", "top_p", "top_k")
@@ -97,8 +97,6 @@ def readings_of(
 
 def answer_rows(logits: Tensor, group: ReadoutGroup, rows: slice) -> RowAnswers:
     """Return the answers for float32 logits [R, V] of `rows`; may overwrite them."""
-    if (change := group.readout.logits) is not None:
-        logits = change(logits, rows)
     match group.readout:
         case TokenLogProbs():
             assert group.per_row is not None
@@ -214,11 +212,9 @@ def _settings(kind: type[Readout], left_out: tuple[str, ...]) -> Callable[[Reado
 
 def _recipe(read: Read) -> Hashable:
     """Return what reads that are computed together share: the readout's fields, and of
-    per-row values only whether they are there. What a processor changes shares nothing.
+    per-row values only whether they are there.
     """
     readout = read.readout
-    if readout.logits is not None:
-        return read
     is_plain = isinstance(readout, Candidates) and not (readout.is_drawn or readout.is_tempered)
     has_targets = isinstance(readout, TopLogProbs) and readout.targets is not None
     kind: Any = type(readout)  # hashable, whatever mypy says
