@@ -54,7 +54,7 @@ hostile: $(VENV)/.installed-dev
 	DISE_HOSTILE_CASES=20000 $(PYTEST) --timeout 3600 tests/hostile
 
 ROUNDED := $(addprefix tests/adapters/test_,llada.py families.py reader.py unpadded.py)
-AND_SLOWER := $(addprefix tests/adapters/test_,dream.py cache.py device_map.py head.py lora.py ragged.py room.py writing.py)
+AND_SLOWER := $(addprefix tests/adapters/test_,dream.py cache.py device_map.py head.py lora.py room.py writing.py)
 
 # The tests of what is computed, with the kernels of older processors, whose sums round otherwise. The oldest are slow.
 processors: $(VENV)/.installed-dev

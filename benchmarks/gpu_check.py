@@ -7,12 +7,14 @@ python benchmarks/gpu_check.py --device cpu --models random-100m   what int8 and
 
 A GPU is first probed for about three minutes, LLaDA-8B's weights made on it (--probe: no more):
 torch's choice of attention, and what a new shape takes; passes, the first time and again, as DiSE
-chooses attention and with cuDNN allowed everywhere, and how often the host waits (a copy back to it
-does). In the table errors are those of log-probabilities at two layers of the full width, against a
-CPU in float32. A pass is over --texts of --tokens, of which 32 each are read; its share is that of
-the rate of a large matmul in bfloat16. Needs 36 GB of disk below --folder, one model at a time;
-nothing is downloaded. On a CPU a pass is measured in processor time, which a busy machine hardly
-changes, and the memory is that of the process: set MALLOC_MMAP_THRESHOLD_=1048576.
+chooses attention and with cuDNN allowed everywhere, how often the host waits (a copy back to it
+does), and how much of the batches is padding, which attention alone sees: a kernel for texts of any
+lengths would pay where "lengths differ" takes longer than "ends" by about that share. In the table
+errors are those of log-probabilities at two layers of the full width, against a CPU in float32. A
+pass is over --texts of --tokens, of which 32 each are read; its share is that of the rate of a
+large matmul in bfloat16. Needs 36 GB of disk below --folder, one model at a time; nothing is
+downloaded. On a CPU a pass is measured in processor time, which a busy machine hardly changes, and
+the memory is that of the process: set MALLOC_MMAP_THRESHOLD_=1048576.
 
 An image with torch and transformers alone lacks the wheels of outlines-core, pluggy, pydantic (with
 pydantic-core, annotated-types, typing-inspection), tenacity and psutil.
@@ -44,7 +46,9 @@ from random_checkpoints import Size
 from torch.nn.attention import SDPBackend
 
 from dise_adapters.checkpoint import weights
+from dise_adapters.local.decoder.batch import TextBatch
 from dise_adapters.local.reading import reader
+from dise_adapters.local.reading.batching import text_batch
 from dise_core import LLM, Read, TokenLogProbs
 from tests import full_size
 
@@ -209,18 +213,31 @@ def probe(root: Path, work: Work, size: Size, is_tiny: bool) -> None:
     rate = matmul_rate(work.device, torch.bfloat16, 256 if is_tiny else 8192)
     print(f"\nlog-probabilities: {error.mean():.5f} off, {error.max():.4f} at most; a pass takes "
           f"{least * 1e3:.1f} ms, {work.flops(size) / least / rate:.0%} of a matmul\n")  # fmt: skip
-    head("attention", "what is read", "first, s", "again, s", "host waits")
+    head("attention", "what is read", "first, s", "again, s", "host waits", "padding")
     everywhere = mock.patch.object(reader, "without_plans", return_value=nullcontext())
     for name, chosen in (("DiSE's choice", nullcontext()), ("torch's", everywhere)):
         with chosen:
             rounds = [list(timed_cases(llm, work.device, is_tiny)) for _ in range(2)]
-        for (case, first, _), (_, again, waits) in zip(*rounds, strict=True):
-            row(name, case, f"{first:.3f}", f"{again:.3f}", waits)
+        for (case, first, *_), (_, again, waits, padding) in zip(*rounds, strict=True):
+            row(name, case, f"{first:.3f}", f"{again:.3f}", waits, f"{padding:.1%}")
 
 
-def timed_cases(llm: LLM, device: str, is_tiny: bool) -> Iterator[tuple[str, float, int]]:
-    """Yield fake_gpu's cases, their seconds, and how often the host waited for the device."""
-    with warnings.catch_warnings(record=True) as told:
+def timed_cases(llm: LLM, device: str, is_tiny: bool) -> Iterator[tuple[str, float, int, float]]:
+    """Yield fake_gpu's cases, their seconds, how often the host waited for the device, and the
+    share of padding in their batches.
+    """
+    real = list[np.ndarray]()
+
+    def seen(*args: Any) -> TextBatch:
+        batch = text_batch(*args)
+        whole = np.ones(batch.input_ids.size, bool)
+        real.append(whole if batch.is_real is None else batch.is_real.ravel())
+        return batch
+
+    with (
+        warnings.catch_warnings(record=True) as told,
+        mock.patch.object(reader, "text_batch", seen),
+    ):
         warnings.simplefilter("always")
         if device != "cpu":
             torch.cuda.set_sync_debug_mode("warn")
@@ -228,8 +245,9 @@ def timed_cases(llm: LLM, device: str, is_tiny: bool) -> Iterator[tuple[str, flo
         for case in fake_gpu.cases(llm, *((4, 96) if is_tiny else (32, 512))):
             synchronize(device)
             waits = sum("synchroniz" in str(warning.message) for warning in told)
-            yield case, time.perf_counter() - begun, waits
+            yield case, time.perf_counter() - begun, waits, 1 - np.concatenate(real).mean()
             told.clear()
+            real.clear()
             begun = time.perf_counter()
     if device != "cpu":
         torch.cuda.set_sync_debug_mode("default")

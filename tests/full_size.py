@@ -22,7 +22,6 @@ from torch import Tensor
 
 from dise_adapters.checkpoint import weights
 from dise_adapters.families import dream, llada, llada2, sdar
-from dise_adapters.local.decoder import own
 from dise_adapters.local.loading import loader
 from dise_adapters.local.loading.planning import RESERVE
 from dise_core import LLM, SamplingParams
@@ -157,9 +156,7 @@ class Weight:
 
 
 @contextmanager
-def loaded(
-    folder: Path, has_flash: bool = True, **options: Any
-) -> Iterator[tuple[LLM, PretendedGPU, int]]:
+def loaded(folder: Path, **options: Any) -> Iterator[tuple[LLM, PretendedGPU, int]]:
     """Yield a checkpoint's model on the pretended GPU, which is there as long, and the bytes that
     are planned for a pass beside the weights.
     """
@@ -173,7 +170,6 @@ def loaded(
     with (
         mock.patch.object(weights, "safe_open", Header),
         mock.patch.object(loader, "pass_bytes", plan),
-        mock.patch.object(own, "has_flash", return_value=has_flash),
         PretendedGPU() as gpu,
     ):
         llm = LLM(str(folder), device=str(GPU), dtype="bfloat16", **options)

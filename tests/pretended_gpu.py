@@ -26,9 +26,9 @@ KERNELS = {"logsumexp": 7, "sort": 12, "topk": 6, "cumsum": 2, "isin": 4, "index
            )  # fmt: skip
 """The kernels of an operation, if it is not one; a view is none."""
 
-ATTENTION = ("scaled_dot_product_attention", "_flash_attention_forward")
+ATTENTION = "scaled_dot_product_attention"
 
-FUSED = ("linear", "rms_norm", *ATTENTION)
+FUSED = ("linear", "rms_norm", ATTENTION)
 """Operations that are one on a GPU, though torch can compute them in parts."""
 
 WAITING = ("item", "_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim",
@@ -120,8 +120,8 @@ class PretendedGPU(TorchDispatchMode):
             args, kwargs = tree_map_only(Tensor, _there, (args, kwargs))
         if inputs and name in WAITING:
             return self._waited(name, inputs[0])
-        own = {ATTENTION[0]: self._attention, ATTENTION[1]: self._sequences} if inputs else {}
-        result = own.get(name, func)(*args, **kwargs)
+        is_attention = inputs and name == ATTENTION
+        result = (self._attention if is_attention else func)(*args, **kwargs)
         outputs = [part for part in tree_leaves(result) if isinstance(part, Tensor)]
         self._ran(name, inputs, [part for part in outputs if part.is_meta], func)
         return result
@@ -181,43 +181,15 @@ class PretendedGPU(TorchDispatchMode):
     ) -> Tensor:
         """Return what flash and efficient attention do: [B, M, H, D], transposed."""
         shape = (query.shape, key.shape, None if mask is None else mask.shape)
-        self.now.plans += self._is_new(shape) and torch.backends.cuda.cudnn_sdp_enabled()
+        if shape not in self._shapes:
+            self._shapes.add(shape)
+            self.now.shapes += 1
+            self.now.plans += torch.backends.cuda.cudnn_sdp_enabled()
         batch, heads, queries, size = query.shape
         with self:
             if mask is not None:  # becomes numbers to add, of whole groups of 8 keys
                 query.new_zeros((*mask.shape[:-1], -(-mask.shape[-1] // 8) * 8))
             return query.new_empty(batch, queries, heads, size).transpose(1, 2)
-
-    def _sequences(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        queries: Tensor,
-        keys: Tensor,
-        *longest: Any,
-        seqused_k: Tensor,
-        scale: float,
-    ) -> tuple[Tensor, ...]:
-        """Return what the flash kernel does: [M, H, D], the logarithms of sums, and its noise.
-
-        It is launched by the number of sequences and the longest; how many rows all of them
-        have it reads on the device.
-        """
-        assert queries.shape == keys.shape == (len(seqused_k) + 1,)
-        assert {queries.dtype, keys.dtype, seqused_k.dtype} == {torch.int32}
-        assert (longest[2:], key.shape) == ((0.0, False, False), value.shape)
-        heads = (query.shape[1:], key.shape[1])
-        self._is_new((*heads, len(seqused_k), *longest[:2]))
-        with self:
-            sums = torch.empty(query.shape[:2], device=GPU)
-            return query.new_empty(query.shape), sums, query.new_empty(2), query.new_empty(2)
-
-    def _is_new(self, shape: object) -> bool:
-        is_new = shape not in self._shapes
-        self._shapes.add(shape)
-        self.now.shapes += is_new
-        return is_new
 
     def _ran(self, name: str, inputs: list[Tensor], outputs: list[Tensor], func: Any) -> None:
         known, writes = set(map(_storage, inputs)), func._schema.is_mutable
@@ -228,7 +200,7 @@ class PretendedGPU(TorchDispatchMode):
             return
         self.now.kernels += KERNELS.get(name, 1)
         self._is_busy |= self._is_inside and name == "linear"
-        if self._is_inside and self._cache in known and not (writes or name in ATTENTION):
+        if self._is_inside and self._cache in known and not (writes or name == ATTENTION):
             self.now.cached += sum(tensor.nbytes for tensor in made)
         is_short = any(t.is_floating_point() and t.itemsize == 2 for t in inputs)
         is_wide = is_short and any(t.dtype == torch.float32 for t in outputs[:1])

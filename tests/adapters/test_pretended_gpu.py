@@ -50,7 +50,7 @@ def test_short_texts_of_unequal_lengths_take_more_than_states_and_fit(tmp_path: 
     assert 16_000 < sum(map(len, texts)) <= 16_384
     reads = [Read(ids, np.arange(32), TokenLogProbs(ids[:32])) for ids in texts]
     dream = full_size.write(tmp_path, "Dream-7B", layers=2)
-    with full_size.loaded(dream, has_flash=False) as (llm, gpu, planned):
+    with full_size.loaded(dream) as (llm, gpu, planned):
         llm.predictor.read(reads)
     assert planned / ALLOCATED < gpu.now.peak <= planned
 
@@ -115,20 +115,16 @@ def test_attention_is_planned_by_cudnn_for_long_texts_of_whole_tiles_alone(folde
 
 
 def test_a_stream_of_requests_repeats_its_shapes_of_attention(folder: Path) -> None:
-    for has_flash, expected in ((True, 1), (False, 2 * 3)):
-        with full_size.loaded(folder, has_flash, max_num_seqs=1) as (llm, gpu, _):
-            full_size.generate(llm, [40, 50, 61], "exact", 64)
-        shapes = [seen.shapes for seen in gpu.passes]
-        assert len(shapes) > 90
-        assert sum(shapes) == expected  # by masks, of each length: all its tokens, and 32 rows
+    with full_size.loaded(folder, max_num_seqs=1) as (llm, gpu, _):
+        full_size.generate(llm, [40, 50, 61], "exact", 64)
+    shapes = [seen.shapes for seen in gpu.passes]
+    assert len(shapes) > 90
+    assert sum(shapes) == 2 * 3  # of each length: all its tokens, and 32 rows
 
 
-@pytest.mark.parametrize(
-    ("lengths", "has_flash"), [([100] * 5, False), ([100, 120, 140, 160, 180], True)]
-)
-def test_windows_copy_no_cached_keys(folder: Path, lengths: list[int], has_flash: bool) -> None:
-    with full_size.loaded(folder, has_flash) as (llm, gpu, _):
-        full_size.generate(llm, lengths, "dual", 32)
+def test_windows_of_equal_texts_copy_no_cached_keys(folder: Path) -> None:
+    with full_size.loaded(folder) as (llm, gpu, _):
+        full_size.generate(llm, [100] * 5, "dual", 32)
     windows = [seen for seen in gpu.passes if seen.tokens == 5 * 32]
     assert len(windows) > 10
     assert {seen.cached for seen in windows} == {0}
@@ -154,15 +150,10 @@ def test_integers_on_a_gpu_are_told_once_to_save_no_time(
 
 def test_the_mask_of_blocks_is_made_on_the_device(tmp_path: Path) -> None:
     ids = np.arange(4096) % full_size.WORDS
-    sdar = full_size.write(tmp_path, "SDAR-8B-b32", layers=2)
-    peaks = []
-    for has_flash in (False, True):
-        with full_size.loaded(sdar, has_flash) as (llm, gpu, _):
-            llm.predictor.read([Read(ids, np.arange(4064, 4096), TokenLogProbs(ids[-32:]))])
-        assert gpu.now.faults == []
-        assert gpu.now.copies["in"][1] < ids.nbytes * 8  # a mask has 4,096 bytes for each token
-        peaks.append(gpu.now.peak)
-    assert peaks[1] < peaks[0]  # there is no mask by sequences
+    with full_size.loaded(full_size.write(tmp_path, "SDAR-8B-b32", layers=2)) as (llm, gpu, _):
+        llm.predictor.read([Read(ids, np.arange(4064, 4096), TokenLogProbs(ids[-32:]))])
+    assert gpu.now.faults == []
+    assert gpu.now.copies["in"][1] < ids.nbytes * 8  # a mask has 4,096 bytes for each token
 
 
 def test_integer_weights_are_multiplied_without_a_wait(folder: Path) -> None:

@@ -11,19 +11,6 @@ LONG, TILE = 2048, 128
 """From how many keys on, and for which multiples of queries and keys, cuDNN's plan pays."""
 
 
-def has_flash(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
-    """Return whether torch's flash kernel is there for texts of any lengths in one line:
-    since 2.12 it is told how many keys each sees.
-    """
-    if device.type != "cuda" or torch.version.cuda is None or dtype.itemsize != 2:
-        return False
-    if "block_table" not in str(torch.ops.aten._flash_attention_forward.default._schema):
-        return False
-    is_on = torch.backends.cuda.flash_sdp_enabled()  # type: ignore[no-untyped-call]
-    is_new = torch.cuda.get_device_capability(device) >= (8, 0)
-    return is_on and is_new and head_dim % 8 == 0 and head_dim <= 256
-
-
 @contextmanager
 def without_plans(device: torch.device, queries: int, keys: int) -> Iterator[None]:
     """Let attention on a GPU be flash's or the memory-efficient kernel's, unless it is long

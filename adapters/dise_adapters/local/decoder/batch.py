@@ -5,7 +5,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from dise_adapters.local.decoder.kv_cache import CachedTexts
+from dise_adapters.local.decoder.kv_cache import CachedPass
 from dise_core import Ids, Mask
 
 
@@ -24,13 +24,13 @@ class TextBatch:
     is_real: Mask | None
     positions: Ids
     groups: Ids | None = None
-    cached: CachedTexts | None = None
+    cached: CachedPass | None = None
 
     @property
     def keys(self) -> tuple[Mask | None, int]:
         """Which keys are not padding, bool [B, K], None if all; and K."""
-        if self.cached is not None and self.cached.padded is not None:
-            return self.cached.is_key, self.cached.padded.shape[1]
+        if self.cached is not None and self.cached.read is not None:
+            return self.cached.is_key, self.cached.shape[1]
         return self.is_real, self.input_ids.shape[1]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import weakref
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -211,87 +210,22 @@ class _Text:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CachedTexts:
-    """What a batch writes to the KV cache, and may read from it; on the host.
-
-    fresh: the tokens of the flattened batch to be cached, int64 [T]; written: the row of
-    memory for each, int64 [T]. texts: the rows of memory of each text, int64 [<= N], none
-    if the batch holds whole texts; padded: the same, [B, N], and is_key: which of those
-    are not padding, bool [B, N]; None if all.
-    """
-
-    memory: Tensor
-    fresh: Ids
-    written: Ids
-    texts: Sequence[Ids] = ()
-    padded: Ids | None = None
-    is_key: Mask | None = None
-
-    def in_batch(self) -> CachedPass:
-        """Return this for the padded batch, on the device."""
-        if self.padded is None:
-            return self._passed(self.fresh)
-        return self._passed(self.fresh, self.strides() or self.padded.ravel(), self.padded.shape)
-
-    def in_line(self, index: Ids) -> tuple[CachedPass, Ids | None]:
-        """Return this for the real tokens alone, in one line, on the device, and where
-        each text's keys begin among those that are read: in place, unless the rows of
-        some text do not follow one another. index: of each token of the batch in the
-        line, int64.
-        """
-        fresh, num_rows = index[self.fresh], self.memory.shape[2]
-        if not self.texts:
-            return self._passed(fresh), None
-        if (firsts := self._firsts()) is not None:
-            return self._passed(fresh, (0, num_rows), (1, num_rows)), firsts
-        read = np.concatenate(self.texts)
-        starts = np.cumsum([0, *map(len, self.texts[:-1])])
-        return self._passed(fresh, read, (1, len(read))), starts
-
-    def _passed(
-        self, fresh: Ids, read: Ids | tuple[int, int] | None = None, shape: tuple[int, ...] = (0, 0)
-    ) -> CachedPass:
-        """Return the pass, whose fields are these, on the device."""
-        device = self.memory.device
-        on_fresh, on_written = on_device(device, fresh, self.written)
-        on_read = torch.from_numpy(read).to(device) if isinstance(read, np.ndarray) else read
-        return CachedPass(self.memory, on_fresh, on_written, on_read, shape)
-
-    def strides(self) -> tuple[int, int] | None:
-        """Return the first row of texts whose rows follow one another, and the distance
-        from one text to the next: at least N, so that what stands behind each is its
-        padding. None for texts that do not lie so.
-        """
-        assert self.padded is not None
-        (count, width), firsts = self.padded.shape, self._firsts()
-        if firsts is None:
-            return None
-        first, step = int(firsts[0]), int(firsts[1] - firsts[0]) if count > 1 else width
-        has_room = step >= width and first + count * step <= self.memory.shape[2]
-        return (first, step) if has_room and (np.diff(firsts) == step).all() else None
-
-    def _firsts(self) -> Ids | None:
-        """Return each text's first row; None unless the rows of each follow one another."""
-        if not all((np.diff(rows) == 1).all() for rows in self.texts):
-            return None
-        return np.array([rows[0] for rows in self.texts])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class CachedPass:
     """One forward pass that writes to the KV cache, and may read from it.
 
     fresh: the tokens of the flattened batch to be cached, int64 [T]; written: the row of
     memory for each, int64 [T]. read: the rows of memory of each text, padded; the first
     of all and the distance between two texts', which copies nothing, if they lie side by
-    side, else int64 [B * N]; None if the batch holds whole texts. shape: B and N.
+    side, else int64 [B * N]; None if the batch holds whole texts. shape: B and N. is_key:
+    which of those are not padding, bool [B, N]; None if all; on the host.
     """
 
     memory: Tensor
     fresh: Tensor
     written: Tensor
     read: Tensor | tuple[int, int] | None = None
-    shape: tuple[int, ...] = (0, 0)
+    shape: tuple[int, int] = (0, 0)
+    is_key: Mask | None = None
 
     def update(self, key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
         """Cache one layer's keys and values [B, W, H, D]. Return those to attend to: the

@@ -11,7 +11,6 @@ from torch.nn.functional import pad, rms_norm, scaled_dot_product_attention
 
 from dise_adapters.local.decoder.kv_cache import CachedPass
 from dise_adapters.local.decoder.linear import MakeLinear, linear
-from dise_adapters.local.decoder.ragged import Sequences
 from dise_adapters.local.decoder.weights import WeightPlaces, built
 from dise_adapters.local.devices import is_gpu
 
@@ -45,7 +44,6 @@ class Layer:
         self._number, self._head_dim = number, traits.head_dim
         self._num_queries = len(weights["self_attn.q_proj.weight"]) // traits.head_dim
         self.num_keys = len(weights["self_attn.k_proj.weight"]) // traits.head_dim
-        self.groups = self._num_queries // self.num_keys
         self.places: WeightPlaces = {}
         build = partial(built, make_linear, weights, self.places)
         self._heads = build(*(f"self_attn.{part}_proj" for part in "qkv"))
@@ -93,24 +91,20 @@ class Layer:
             key, value = cached.update(key, value, self._number)
         return query, key, value
 
-    def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | Sequences | None
-    ) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """Return attention's output [B, M, H * D] for queries [B, M, H, D] over keys and
         values [B, N, H', D]. mask: bool, broadcast to [B, 1, M, N], or to more keys that
-        nothing sees; None if every key is visible; the sequences of a line, B = 1.
+        nothing sees; None if every key is visible.
         """
-        scale = self._head_dim**-0.5
-        if isinstance(mask, Sequences):
-            return mask.attend(query[0], key[0], value[0], scale).flatten(1)[None]
         if mask is not None and (more := mask.shape[-1] - key.shape[1]):
             key, value = (pad(part, (0, 0, 0, 0, 0, more)) for part in (key, value))
         query, key, value = (part.transpose(1, 2) for part in (query, key, value))
-        groups = self.groups
+        groups = self._num_queries // self.num_keys
         # On a GPU, torch's grouped-query attention is slow, or impossible, with a mask.
         if groups > 1 and mask is not None and is_gpu(key.device):
             key, value = (part.repeat_interleave(groups, 1) for part in (key, value))
             groups = 1
+        scale = self._head_dim**-0.5
         attended = scaled_dot_product_attention(
             query, key, value, mask, scale=scale, enable_gqa=groups > 1
         )

@@ -21,14 +21,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, silu
 
-from dise_adapters.local.decoder.backends import has_flash
 from dise_adapters.local.decoder.batch import TextBatch
 from dise_adapters.local.decoder.integers import Int8Linear
 from dise_adapters.local.decoder.layer import Layer, Traits, norm_of, weights_of
 from dise_adapters.local.decoder.linear import MakeLinear, linear
 from dise_adapters.local.decoder.masks import Masks
 from dise_adapters.local.decoder.padding import CPU_MULTIPLE, GPU_QUERIES, Unpadded, padded_rows
-from dise_adapters.local.decoder.ragged import Ragged
 from dise_adapters.local.decoder.weights import WeightPlaces
 from dise_adapters.local.devices import is_gpu, on_device
 from dise_core import Attention, Ids
@@ -120,22 +118,16 @@ class OwnBody:
         # Layers, key-value heads and head dimension of what a KV cache keeps.
         self.cache_shape = (len(self._layers), self._layers[0].num_keys, parts.traits.head_dim)
         self.multiple = 1 if is_gpu(self._device) else CPU_MULTIPLE
-        self._has_flash = has_flash(self._device, parts.norm.dtype, parts.traits.head_dim)
 
     def __call__(self, batch: TextBatch, rows: Ids) -> Tensor:
-        device, line = self._device, self._line(batch, rows) if self._has_flash else None
-        if line is not None:
-            batch, rows, cached = line.batch, line.rows, line.cached()
-        else:
-            cached = None if batch.cached is None else batch.cached.in_batch()
-        shape = batch.input_ids.shape
+        device, shape, cached = self._device, batch.input_ids.shape, batch.cached
         unpadded = Unpadded.of(batch.is_real, shape, device)
         last_rows = _LastRows.of(rows, unpadded, device)
         # Up to its attention the first layer sees tokens alone: compute each distinct one
         # once.
         ids, inverse = np.unique(batch.input_ids, return_inverse=True)
         distinct, token_of = on_device(device, padded_rows(ids, device), inverse.reshape(shape))
-        masks = line or Masks(self._attention, batch, device, is_wide=True)
+        masks = Masks(self._attention, batch, device, is_wide=True)
         mask, last_mask = masks.all(), masks.at(last_rows.columns)
         states = self._embed(distinct)
         rotation = self._rotation(states, *on_device(device, batch.positions))
@@ -152,13 +144,6 @@ class OwnBody:
         attended = last_layer.attend(query, key, value, last_mask).flatten(0, 1)[last_rows.answers]
         del heads, query, key, value
         return self._norm(last_layer.transform(hidden[last_rows.tokens], attended)[: len(rows)])
-
-    def _line(self, batch: TextBatch, rows: Ids) -> Ragged | None:
-        """Return the batch without padding and masks, if that is cheaper."""
-        if batch.groups is not None:
-            return None
-        line = Ragged(batch, rows, self._attention, self._layers[0].groups, self._device)
-        return line if line.is_better else None
 
 
 @dataclass(frozen=True, slots=True)

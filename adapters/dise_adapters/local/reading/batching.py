@@ -4,10 +4,12 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from torch import Tensor
 
 from dise_adapters.local.decoder.batch import TextBatch
-from dise_adapters.local.decoder.kv_cache import CachedTexts, KVCache
+from dise_adapters.local.decoder.kv_cache import CachedPass, KVCache
 from dise_adapters.local.decoder.padding import padded_texts
+from dise_adapters.local.devices import on_device
 from dise_adapters.local.reading.layout import Run
 from dise_core import Ids, Mask
 
@@ -62,7 +64,7 @@ def text_batch(batch: Sequence[Run], multiple: int, room: KVCache | None) -> Tex
     positions, groups = _positions(batch, input_ids.shape[1])
     cached = None
     if room is not None and any(run.rows is not None for run in batch):
-        cached = _cached_texts(room, batch, is_real, input_ids.shape, multiple)
+        cached = _cached_pass(room, batch, is_real, input_ids.shape, multiple)
     return TextBatch(input_ids, is_real, positions, groups, cached)
 
 
@@ -87,9 +89,9 @@ def _padded(lines: Sequence[Ids], width: int) -> Ids:
     return np.stack([np.append(line, np.full(width - len(line), line[0])) for line in lines])
 
 
-def _cached_texts(
+def _cached_pass(
     room: KVCache, batch: Sequence[Run], is_real: Mask | None, shape: tuple[int, ...], multiple: int
-) -> CachedTexts:
+) -> CachedPass:
     """Return what the pass of a batch of that shape caches, and reads from the cache."""
     runs = [run for run in batch for _ in run.token_ids]
     cached_runs = [(run.rows, run) for run in runs if run.rows is not None]
@@ -99,8 +101,28 @@ def _cached_texts(
     # Runs that found no room share the batch, but are not cached.
     has_rows = np.array([run.rows is not None for run in runs])[:, None]
     is_cached = np.broadcast_to(has_rows, shape) if is_real is None else has_rows & is_real
-    fresh = np.flatnonzero(is_cached)
+    memory, device = room.memory(), room.device
+    fresh, written = on_device(device, np.flatnonzero(is_cached), targets)
     if not batch[0].is_window:
-        return CachedTexts(room.memory(), fresh, targets)
+        return CachedPass(memory, fresh, written)
     texts = [rows for rows, _ in cached_runs]
-    return CachedTexts(room.memory(), fresh, targets, texts, *padded_texts(texts, multiple))
+    padded, is_key = padded_texts(texts, multiple)
+    read: Tensor | tuple[int, int] | None = _side_by_side(texts, padded.shape[1], memory.shape[2])
+    if read is None:
+        [read] = on_device(device, padded.ravel())
+    return CachedPass(memory, fresh, written, read, (len(texts), padded.shape[1]), is_key)
+
+
+def _side_by_side(texts: Sequence[Ids], width: int, num_rows: int) -> tuple[int, int] | None:
+    """Return the first row of texts whose rows follow one another, and the distance from
+    one text to the next: at least `width`, so that what stands behind each is its
+    padding. None for texts that do not lie so.
+    """
+    first = int(texts[0][0])
+    step = int(texts[1][0]) - first if len(texts) > 1 else width
+    if step < width or first + len(texts) * step > num_rows:
+        return None
+    for index, rows in enumerate(texts):
+        if rows[0] != first + index * step or (np.diff(rows) != 1).any():
+            return None
+    return first, step
