@@ -160,6 +160,24 @@ def test_a_default_of_a_strategy_does_not_apply_to_another() -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "kept"),
+    [
+        ({}, True),
+        ({"selector": "answer"}, True),
+        ({"selector": "full"}, False),
+        ({"scorer": "written"}, False),
+    ],
+)
+def test_settings_of_the_default_selector_are_not_lent_to_another(
+    asked: dict[str, Any], kept: bool
+) -> None:
+    settings = {"selector_settings": {"pattern": "a"}}
+    defaults = Defaults({"selector": "answer", **settings})
+    told = defaults.complete(asked, {"scorer", "selector", "selector_settings"})
+    assert {name: told[name] for name in settings if name in told} == (settings if kept else {})
+
+
+@pytest.mark.parametrize(
     ("default", "message"),
     [
         ({"colour": "red"}, "there is no setting 'colour'"),

@@ -200,6 +200,21 @@ def test_other_settings_of_a_selector_have_no_probability_and_the_fitted_ones_ap
         assert str(reason(answers)).endswith(told)
 
 
+def test_settings_of_its_selector_are_not_lent_to_the_one_that_is_asked_for() -> None:
+    fitted = made(selector="answer", selector_settings={"pattern": "c"}, holds_for=GIVEN)
+    asked = ScoringParams(selector="response")
+    llm = LLM(ToyPredictor(), calibration=fitted)
+    [answer] = llm.score([[1]], [[2, 3, 2]], asked, finished=True)
+    assert answer.outputs[0].score.positions.tolist() == [1, 2, 3]
+
+
+def test_at_the_threshold_an_answer_is_given_and_just_below_it_is_not() -> None:
+    least = made().threshold
+    assert least is not None
+    assert made().abstains(least.score) is False
+    assert made().abstains(math.nextafter(least.score, -math.inf)) is True
+
+
 def test_other_settings_of_a_scorer_are_named_and_an_unknown_one_is_refused() -> None:
     asked = ScoringParams(scorer="mc", scorer_settings={"num_samples": 4}, selector="response")
     other = made(scorer="mc", scorer_settings={"num_samples": 3}, holds_for=GIVEN)

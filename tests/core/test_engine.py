@@ -363,3 +363,26 @@ def test_all_plans_of_a_lone_caller_go_on_before_its_next_pass_unless_others_com
     engine.step([*(request for request in many if not request.is_finished), small])
     assert small.is_finished
     assert not all(request.is_finished for request in many)
+
+
+def test_a_caller_owes_others_no_tokens_of_batches_that_it_had_alone() -> None:
+    scheduler = Scheduler(64, 1000)
+    many, few = (
+        Request(ask([read_of(range(first, first + 300)) for first in range(9)])) for _ in range(2)
+    )
+    for request in (many, few):
+        request.start()
+    assert [len(scheduler.schedule([many])) for _ in range(20)] == [3] * 20
+    assert {request for request, _ in scheduler.schedule([many, few])} == {many, few}
+
+
+def test_a_caller_that_comes_back_owes_no_time_of_plans_that_have_ended(clock: Clock) -> None:
+    engine, caller = engine_of(Timed(clock)), Caller()
+    [other] = started(engine, Caller(), [computing(clock, 0.0, 9)])
+    [slow] = started(engine, caller, [computing(clock, 30.0, 1)])
+    engine.step([slow, other])
+    assert slow.is_finished
+    engine.step([other])
+    [quick] = started(engine, caller, [computing(clock, 0.0, 1)])
+    engine.step([quick, other])
+    assert quick.is_finished

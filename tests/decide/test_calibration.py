@@ -182,15 +182,17 @@ def llm() -> LLM:
     return LLM("countdown")
 
 
+THRESHOLD = {"score": 0.9, "rule": "sgr", "max_risk": 0.1, "confidence": 0.95, "num_labels": 99,
+             "coverage": 0.5, "risk": 0.05, "bound": 0.1}  # fmt: skip
+
+
 def test_answers_are_those_of_the_map(llm: LLM) -> None:
-    threshold = {"score": 0.9, "rule": "sgr", "max_risk": 0.1, "confidence": 0.95, "num_labels": 99,
-                 "coverage": 0.5, "risk": 0.05, "bound": 0.1}  # fmt: skip
     sets = {"coverage": 0.9, "num_labels": 99, "least": 0.25}
     tails = [Platt(slope=0.5, intercept=b, lowest_score=-50, highest_score=50) for b in (0.2, -0.2)]
     top = Isotonic(scores=(0.0, 1.0), probabilities=(0.0, 0.5))
     hot = maps.Temperature(temperature=3.0, top=top)
     nameless = SIGN.model_copy(update={"name": None})
-    sign = fit_of(nameless, map=hot, threshold=threshold)
+    sign = fit_of(nameless, map=hot, threshold=THRESHOLD)
     level = fit_of(
         None, type="score", map=maps.Tails(method="platt", tails=tuple(tails)), sets=sets
     )
@@ -225,6 +227,17 @@ def test_answers_are_those_of_the_map(llm: LLM) -> None:
     empty = llm.decide(PROBLEM, [LEVEL], calibration=nothing)
     assert empty.answers[0].abstained is True
     assert "no answer is probable enough for the answer set" in empty.warnings[-1]
+
+
+def test_at_the_threshold_a_question_is_answered_and_just_below_it_is_not(llm: LLM) -> None:
+    [free] = llm.decide(
+        PROBLEM, [SIGN], calibration=file_of(types={"choice": fit_of(None)})
+    ).answers
+    for least, expected in ((free.confidence, False), (np.nextafter(free.confidence, 1), True)):
+        gate = THRESHOLD | {"score": least}
+        made = file_of(types={"choice": fit_of(None, threshold=gate)})
+        [answer] = llm.decide(PROBLEM, [SIGN], calibration=made).answers
+        assert (answer.confidence, answer.abstained) == (free.confidence, expected)
 
 
 def test_a_set_of_levels_has_no_gap() -> None:

@@ -3,7 +3,7 @@ in each row the text up to its token.
 """
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dise_adapters.local.decoder.prefixes import Lease, PrefixTree
@@ -18,6 +18,8 @@ Move = tuple[Ids, int, int, bool]
 """A text, how many of its tokens may be known and are finished, and whether its lease goes on."""
 
 moves = st.lists(st.tuples(texts, st.integers(0, 9), st.integers(0, 9), st.booleans()), max_size=30)
+
+ONE, TWO = np.array([1, 1]), np.array([1, 0])
 
 Memory = dict[int, tuple[int, ...]]
 
@@ -100,16 +102,36 @@ def test_texts_of_different_salts_share_nothing(ones: list[tuple[Ids, str]]) -> 
     assert shared.following(new, 0, "a") != shared.following(new, 0, "b")
 
 
-def test_what_was_used_least_recently_goes_first_and_the_end_of_a_text_before_the_rest() -> None:
-    tree = PrefixTree(np.arange(6), STEP)
-    old, new = np.array([1, 2, 3, 4]), np.array([5, 6])
-    for ids in (old, new):
-        lease = tree.begin(ids, len(ids))
-        assert lease is not None
-        lease.finished = ids
-        tree.end(lease)
-    tree.known(old[:2])
-    lease = tree.begin(np.array([7, 8]), 0)
-    assert lease is not None
-    assert [len(tree.known(ids)) for ids in (old, new)] == [2, 2]
-    assert tree.begin(np.array([7, 8, 9, 9, 9, 9]), 0) is None
+@given(
+    st.lists(st.tuples(texts, st.sampled_from(["read", "written", "failed"])), max_size=30),
+    st.integers(4, 14),
+)
+@example([(ONE, "written"), (TWO, "written"), (ONE, "failed"), (TWO[::-1], "written")], 4)
+def test_what_was_used_least_recently_goes_first_and_the_end_of_a_text_before_the_rest(
+    moves: list[tuple[Ids, str]], size: int
+) -> None:
+    """Beside a dictionary of kept beginnings, with the number of the move that used each last."""
+    tree, used = PrefixTree(np.arange(size), STEP), dict[tuple[int, ...], int]()
+    for move, (ids, what) in enumerate(moves):
+        beginnings = [tuple(ids[:stop].tolist()) for stop in range(STEP, len(ids) + 1, STEP)]
+        known = [beginning for beginning in beginnings if beginning in used]
+        if what != "read":
+            missing = len(ids) - STEP * len(known)
+            idle = sorted(used.keys() - known, key=lambda one: (used[one], -len(one)))
+            lease = tree.begin(ids, len(ids))
+            assert (lease is None) == (missing > size - STEP * len(known))
+            if lease is None:
+                continue
+            for beginning in idle:
+                if size - STEP * len(used) < missing:
+                    del used[beginning]
+            if what == "written":
+                lease.finished, known = ids, beginnings
+            tree.end(lease)
+        else:
+            assert len(tree.known(ids)) == STEP * len(known)
+        used |= dict.fromkeys(known, move)
+        assert tree.num_kept == STEP * len(used)
+    for ids, _ in moves:
+        kept = [stop for stop in range(len(ids) + 1) if tuple(ids[:stop].tolist()) in used]
+        assert len(tree.known(ids)) == max(kept, default=0)
