@@ -1,5 +1,6 @@
 """What was taken out, and what to use instead, for whoever still asks for it."""
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -11,6 +12,19 @@ STRUCK: Mapping[tuple[str, str], str] = MappingProxyType(
             (("option", name) for name in ("logits", "logits_settings", "logits_setting")),
             "take logit_bias or a constraint, which say what is written.",
         ),
+        ("scorer", "mc-llada"): "take 'mc' with the setting estimator=llada.",
+        ("scorer", "mc-dream"): "take 'mc' with the setting estimator=dream.",
+        ("scorer", "combined"): "take 'dise+written', the plain sum, which no fit passed.",
+        **dict.fromkeys(
+            (("scorer", name) for name in ("duel", "replay")),
+            "install examples/likelihoods, which registers it.",
+        ),
+        ("selector", "first-block"): "take 'first-blocks-1', which is the same.",
+        ("selector", "prompt"): "take 'prompt-last-K' with a large K, which is the same.",
+        ("selector", "response-first-K"): "take 'first-K', which passes over end tokens, or "
+        "'first-blocks-K'.",
+        ("unmasking policy", "llada2"): "take 'low-confidence-dynamic' with the setting "
+        "threshold=0.95, which is the same.",
         ("option", "early_exit"): "take length='until-end', which stops after the block that ends "
         "the answer.",
     }
@@ -22,6 +36,8 @@ docs/results.md, "Tried and struck".
 
 
 def struck(kind: str, name: str) -> str | None:
-    """Return the sentence about a name that was taken out, None for any other."""
-    instead = STRUCK.get((kind, name))
+    """Return the sentence about a name that was taken out, None for any other. A number at
+    its end stands for K.
+    """
+    instead = STRUCK.get((kind, name)) or STRUCK.get((kind, re.sub(r"-\d{1,9}$", "-K", name)))
     return None if instead is None else f"{kind} {name!r} was taken out: {instead}"
