@@ -62,7 +62,7 @@ def test_prompt_tokens_are_never_masked() -> None:
         for selector in ("response", "full", "prompt-last-1000")
     }
     assert values["response"] == values["full"]
-    assert values["prompt"] == -np.inf
+    assert values["prompt-last-1000"] == -np.inf
 
 
 def test_it_is_no_likelihood() -> None:
