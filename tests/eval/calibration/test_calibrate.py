@@ -333,7 +333,7 @@ def test_a_line_that_lacks_one_of_the_scores_is_named(dise: Dise, tmp_path: Path
     answer = {"is_correct": True, "scores": {"dise": {"value": -1.0}}}
     journal = written(tmp_path / "journal.jsonl", key, {"id": "a", "answers": [answer]})
     with pytest.raises(InputError, match="line 2 was not written by dise eval: it lacks 'shadow'"):
-        read(journal, "dise", "shadow")
+        read(journal, "dise", "shadow", selector="auto")
 
 
 def test_fields_are_fitted_by_pattern_and_by_type_where_labels_suffice(
