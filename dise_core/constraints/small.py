@@ -36,7 +36,7 @@ Step = str | tuple[int, ...]
 
 Program = list[Step]
 
-Group = frozenset[str]
+CharGroup = frozenset[str]
 """The sets that hold a character."""
 
 NUL, END, LAST = r"\x00", "", "\U0010ffff"
@@ -58,7 +58,7 @@ def _is_small(expression: str) -> bool:
         edges = _edges({step for step in program if isinstance(step, str)} - {END})
     except re.error:
         return False
-    groups_of: dict[Step, list[Group]] = {}
+    groups_of: dict[Step, list[CharGroup]] = {}
     for group in edges:
         for text in group:
             groups_of.setdefault(text, []).append(group)
@@ -68,7 +68,7 @@ def _is_small(expression: str) -> bool:
     while left and num_steps <= MAX_STEPS and num_edges <= MAX_EDGES:
         before = left.pop()
         threads = _behind(program, before)
-        targets: dict[Group, tuple[int, ...]] = {}
+        targets: dict[CharGroup, tuple[int, ...]] = {}
         for place in threads:
             for group in groups_of.get(program[place], ()):
                 targets[group] = (*targets.get(group, ()), place + 1)
@@ -153,13 +153,13 @@ def _behind(program: Program, places: Iterable[int]) -> list[int]:
     return list(found)
 
 
-def _edges(sets: set[str]) -> Counter[Group]:
+def _edges(sets: set[str]) -> Counter[CharGroup]:
     """Return how many edges between bytes the characters take that the same sets hold."""
     told = {character for text in sets for character in text if character > "\x7f"}
     told |= {chr(int(code, 16)) for text in sets for code in re.findall(r"\\x([89a-fA-F].)", text)}
     beside = {chr(min(ord(character) + step, ord(LAST))) for character in told for step in (-1, 1)}
     holds = {text: re.compile(text).match for text in sets}
-    edges = Counter[Group]()
+    edges = Counter[CharGroup]()
     for character in {*map(chr, range(128)), *told, *beside, LAST}:
         group = frozenset(text for text in sets if holds[text](character))
         wide = WIDE if character == LAST else APART

@@ -141,7 +141,7 @@ def num_edges(automaton: Automaton) -> int:
 
 
 def workers() -> list[psutil.Process]:
-    """Return this process's workers."""
+    """Return this process's workers, under `alone` those of the test."""
     children = psutil.Process().children()
     return [child for child in children if building.RUN in child.cmdline()]
 
@@ -152,9 +152,11 @@ def seconds_of_ended_children() -> float:
 
 
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[building._Workers]:
+def alone(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[building._Workers]:
     """Yield the workers of this test, of which there is none at first."""
-    building.WORKERS.end()
+    monkeypatch.setattr(building, "RUN", f"{building.RUN}  # of {request.node.name}")
     monkeypatch.setattr(building, "WORKERS", building._Workers())
     yield building.WORKERS
     building.WORKERS.end()
