@@ -27,10 +27,14 @@ STRUCK: Mapping[tuple[str, str], str] = MappingProxyType(
         "threshold=0.95, which is the same.",
         ("option", "early_exit"): "take length='until-end', which stops after the block that ends "
         "the answer.",
+        ("option", "orders"): "options are shown in one order, so leave it out.",
+        ("path", "/v1/systemone"): "POST /v1/decisions takes the same questions.",
+        ("reading", "each-negated"): 'use "each", which asks of each option once.',
     }
 )
 """By kind and name, the rest of a sentence: "NAME was taken out: ...". A kind is the title
-of a kind of plugins, "option" for an option of requests or of loading, or "verb". Why is in
+of a kind of plugins, "option" for an option of requests or of loading, an option's name
+for one of its values, "path" for one of HTTP, or "verb". Why is in
 docs/results.md, "Tried and struck".
 """
 

@@ -28,7 +28,7 @@ from dise_core.params.engine import EngineConfig
 from dise_core.params.requests import Ending, SamplingParams, Scoring, ScoringParams
 from dise_core.records import Record
 from dise_decide.params import DecisionParams
-from dise_decide.routes import DecisionRequest, SystemOneRequest
+from dise_decide.routes import DecisionRequest
 from dise_eval.harness.model import DiseLM
 from tests.app.serving import serving
 from tests.commands import Dise
@@ -51,7 +51,6 @@ EXPECTED: Mapping[str, tuple[type[Params], ...]] = {
     "POST /v1/score": (ScoringParams, Ending),
     "POST /v1/rank": (ScoringParams, Ending),
     "POST /v1/decisions": (DecisionParams,),
-    "POST /v1/systemone": (DecisionParams,),
 }
 """What a door must have where it is not all that writes and scores an answer."""
 
@@ -114,7 +113,6 @@ def test_the_verbs_of_experiments_leave_something_out() -> None:
         ("POST /v1/score", ScoreRequest),
         ("POST /v1/rank", RankRequest),
         ("POST /v1/decisions", DecisionRequest),
-        ("POST /v1/systemone", SystemOneRequest),
     ],
 )
 def test_a_route_takes_every_option(door: str, request_body: Any) -> None:
