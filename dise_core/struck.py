@@ -30,6 +30,8 @@ STRUCK: Mapping[tuple[str, str], str] = MappingProxyType(
         ("option", "orders"): "options are shown in one order, so leave it out.",
         ("path", "/v1/systemone"): "POST /v1/decisions takes the same questions.",
         ("reading", "each-negated"): 'use "each", which asks of each option once.',
+        ("verb", "analyze"): "its analyses are experiments of dise eval, as dise eval coherence.",
+        ("verb", "recipes"): "dise eval --recipe list shows the recipes.",
     }
 )
 """By kind and name, the rest of a sentence: "NAME was taken out: ...". A kind is the title

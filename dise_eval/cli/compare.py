@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from dise_app.cli import options
-from dise_app.cli.grouped import GroupedCommand
 from dise_app.cli.options import option
-from dise_eval.cli.evaluate import DATA, RUN, app, finish, load, mode_of
+from dise_eval.cli.evaluate import DATA, RUN, finish, load, mode_of
 
 INSTEAD = options.Own(
     "Instead of what the file names",
@@ -60,6 +59,3 @@ def compare(
         if way.model is not None
     }
     finish(Compared(llm, problems, compared, mode_of(request), models), parts.run, "ways:compare")
-
-
-app.command("compare", cls=GroupedCommand)(compare)

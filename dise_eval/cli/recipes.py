@@ -1,4 +1,4 @@
-"""dise eval --recipe: repeat a published evaluation. dise recipes: list them."""
+"""dise eval --recipe: repeat a published evaluation, or list them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 from dise_app.cli import options
-from dise_app.cli.grouped import GroupedCommand
 from dise_app.cli.options import option
 from dise_app.terminal.lines import folded
 from dise_core.params.engine import EngineConfig
@@ -15,15 +14,18 @@ from dise_core.params.marks import Mark, marked
 from dise_core.params.requests import SamplingParams
 from dise_core.records import Fields, Record
 from dise_eval.cli import compare, doors
-from dise_eval.cli.evaluate import DATA, app, finish, load, mode_of
+from dise_eval.cli.evaluate import DATA, finish, load, mode_of
 from dise_eval.datasets.questions import ProblemSet
 from dise_eval.recipes.recipe import Recipe, recipe_of, shipped
 
 NAMED = options.Own(
-    recipe=option(str, "A name of `dise recipes`, or a file, my.json.", options.REQUIRED),
+    recipe=option(
+        str, "A name, or a file, my.json; list: the names, with their figures.", options.REQUIRED
+    ),
     output=option(Path | None, "Folder of the run. [default: runs/NAME]"),
     as_json=(options.Json, False),
 )
+LIST = "list"
 ASKED = ("data", "data_revision", "limit", "shots_file", "chat")
 INSTEAD = options.Own(
     "Instead of what the recipe says",
@@ -46,6 +48,8 @@ def recipe(*, parts: options.Parts) -> None:
     from dise_eval.recipes.following import Followed
 
     began = time.monotonic()
+    if parts.named["recipe"] == LIST:
+        return _list(parts.named["as_json"])
     given = {key: value for key, value in parts.instead.items() if value is not None}
     name, followed = recipe_of(parts.named["recipe"], given)
     params, chosen = followed.params(parts.sampling), {**dict(followed), **given}
@@ -81,9 +85,7 @@ def _deviations(
     return tuple(f"{key} {new} instead of {old}" for key, new, old in pairs if new != old)
 
 
-@options.verb()
-def recipes(as_json: options.Json = False) -> None:
-    """List the published evaluations that `dise eval --recipe` repeats."""
+def _list(as_json: bool) -> None:
     listed = shipped().items()
     if as_json:
         wanted: Record = {"mode": "json", "exclude_unset": True}
@@ -94,6 +96,3 @@ def recipes(as_json: options.Json = False) -> None:
         figure = recipe.published
         print(folded(f"{name}: {figure.percent:g} % of {recipe.dataset} by {recipe.model}", "    "))
         print(folded(f"    {figure.source}", "    "))
-
-
-app.command("recipe", cls=GroupedCommand)(recipe)

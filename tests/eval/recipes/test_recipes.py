@@ -179,15 +179,15 @@ def test_recipes_of_one_file_share_what_they_do_not_say(tmp_path: Path) -> None:
 
 
 def test_the_list_has_figures_and_sources(dise: Dise) -> None:
-    listed = dise("recipes", columns=1000).out
+    listed = dise("eval", "--recipe", "list", columns=1000).out
     for name, recipe in shipped().items():
         figure = recipe.published
         line = f"{name}: {figure.percent:g} % of {recipe.dataset} by {recipe.model}\n"
         assert f"{line}    {figure.source}\n" in listed
-    lines = dise("recipes", columns=80).out.splitlines()
+    lines = dise("eval", "--recipe", "list", columns=80).out.splitlines()
     assert all(len(line) <= 80 or " " not in line.strip() for line in lines)
     assert " ".join(listed.split()) == " ".join(" ".join(lines).split()), "no word is broken"
-    rows = json.loads(dise("recipes", "--json").out)["recipes"]
+    rows = json.loads(dise("eval", "--recipe=list", "--json").out)["recipes"]
     assert rows["sdar-4b-gsm8k"]["published"]["percent"] == 89.9
     assert "Did you mean 'llada-8b-gsm8k'" in dise("eval", "--recipe", "llada-8b-gsm").err
 
