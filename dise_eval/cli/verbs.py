@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from dise_app.cli.grouped import Group, GroupedCommand
-from dise_eval.cli import compare, evaluate, probing, recipes
+from dise_eval.cli import compare, evaluate, probing
 
 
 class ExperimentGroup(Group):
@@ -29,7 +29,7 @@ app = typer.Typer(
 EXPERIMENTS = {
     **evaluate.VERBS,
     "compare": compare.compare,
-    "recipe": recipes.recipe,
+    "recipe": compare.recipe,
     **probing.VERBS,
 }
 for name, function in EXPERIMENTS.items():
