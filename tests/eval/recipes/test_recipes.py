@@ -203,6 +203,15 @@ def test_a_file_without_a_published_figure_is_no_recipe(dise: Dise, tmp_path: Pa
     assert 'my has no "published" figure: run it with dise eval compare.' in refused.err
 
 
+def test_a_published_figure_is_of_a_model_that_is_named(tmp_path: Path) -> None:
+    content = {name: value for name, value in MINE.items() if name != "model"}
+    file = written(tmp_path / "my.json", content)
+    with pytest.raises(InputError, match=r'has a "published" figure, but names no "model"\.'):
+        file_of(f"{file}")
+    _, recipe = file_of(f"{file}", {"model": "countdown", "data": "other.jsonl"})
+    assert recipe.dataset == "./mine.jsonl"
+
+
 def binomial_tail(num_right: int, num_all: int, share: float) -> float:
     """P(at least so many of num_all are right), where each is with that probability."""
     return sum(
