@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
@@ -151,6 +151,7 @@ GPT2_BYTES |= {chr(256 + index): byte for index, byte in enumerate(HIDDEN)}
 @given(texts)
 @settings(max_examples=50)
 def test_a_byte_level_piece_is_what_its_bytes_complete(text: str) -> None:
+    assume("<end>" not in text)  # a token of no bytes
     ids = tokenizer("byte-level").encode(text)
     parts = [bytes_of("byte-level", token_id) for token_id in ids.tolist()]
     assert b"".join(parts).decode() == text
