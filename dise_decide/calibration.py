@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, Self, TypeVar
 
 import numpy as np
 from pydantic import BeforeValidator, FailFast, Field, model_validator
 
 from dise_core.arrays import Floats
-from dise_core.errors import InputError
 from dise_core.scoring.calibration import (
     CalibrationFile,
     CalibrationPart,
     Count,
+    Fact,
     Figures,
     Isotonic,
     Platt,
     Probability,
     Text,
     Threshold,
+    refuse_other,
 )
 from dise_decide.outputs import AnswerSet, Finding
 from dise_decide.params import DecisionParams
 from dise_decide.questions import MAX_LEVELS, AnyQuestion, Question, ScoreQuestion
 
 Q = TypeVar("Q", bound=Question)
+
+LEAVE_OUT = "Leave it out: it is then as it was."
+FIT_AGAIN = "Label such answers, and fit them with dise calibrate --decisions."
 
 MAX_ODDS = 50.0
 """Log-odds are clipped to ± this."""
@@ -109,6 +113,24 @@ class QuestionFit(CalibrationPart):
     threshold: Threshold | None = None
     sets: Coverage | None = None
 
+    @model_validator(mode="after")
+    def _is_mapped(self) -> Self:
+        if not isinstance(self.map, (Temperature if self.type == "choice" else Tails) | None):
+            raise ValueError(f"the calibration's fit is not for a {self.type}")
+        return self
+
+    def facts(self, question: Question) -> Iterator[Fact]:
+        """Yield what the labelled questions were, beside what this one is."""
+        yield "type", [self.type], question.type
+        if self.question is not None:
+            its, asked = (
+                one.model_dump_json(exclude_defaults=True)
+                for one in (self.question, nameless(question))
+            )
+            yield "question", [its], asked
+        if isinstance(self.map, Tails):
+            yield "answers", [len(self.map.tails) + 1], len(question.options)
+
     def calibrated(self, question: Question, raw: Finding) -> Finding:
         """Return the model's own finding, calibrated."""
         [shares], [confidence] = mapped(self.map, np.array([raw.shares]))
@@ -166,48 +188,24 @@ class DecisionCalibration(CalibrationFile):
         """
         settings = params.model_dump(exclude_unset=True, exclude={"confidence"})
         for name, value in settings.items():
-            if value != (fitted := getattr(self.params, name)):
-                raise InputError(f"the calibration is for {name} {fitted!r}, not {value!r}", name)
+            refuse_other([(name, [getattr(self.params, name)], value)], name, LEAVE_OUT)
         return self.params
 
     def check_chat(self, chat: bool) -> None:
         """Raise InputError for inputs in another template than the labelled ones."""
-        if chat != self.chat:
-            raise InputError(
-                f"the calibration is for inputs {'in' if self.chat else 'without'} the chat "
-                f"template, not for inputs {'in' if chat else 'without'} the chat template",
-                "chat",
-            )
+        refuse_other([("chat", [self.chat], chat)], "chat", FIT_AGAIN)
 
     def fit_of(self, question: Question) -> QuestionFit:
         """Return the fit for a question of this name, else of its type. Raises InputError
         if there is none, or if it was made for another question; the error shows both.
         """
-        fit = None if question.name is None else self.names.get(question.name)
-        if fit is None and (fit := self.types.get(question.type)) is None:
-            names = [*map(repr, self.names), *(f"any {name}" for name in self.types)]
-            raise InputError(
-                f"the calibration is for {', '.join(names)}, not for a {question.type} named "
-                f"{question.name!r:.80}",
-                "questions",
-            )
-        if fit.question not in (None, plain := nameless(question)):
-            raise InputError(
-                f"the calibration's question {question.name!r:.80} is "
-                f"{fit.question.model_dump_json(exclude_defaults=True):.300}, not "
-                f"{plain.model_dump_json(exclude_defaults=True):.300}",
-                "questions",
-            )
-        kind = Temperature if question.type == "choice" else Tails
-        if fit.type != question.type or not isinstance(fit.map, kind | None):
-            raise InputError(f"the calibration's fit is not for a {question.type}", "questions")
-        size = len(fit.map.tails) + 1 if isinstance(fit.map, Tails) else len(question.options)
-        if size != len(question.options):
-            raise InputError(
-                f"the calibration is for a {question.type} of {size} answers, not of "
-                f"{len(question.options)}",
-                "questions",
-            )
+        fit = self.names.get(question.name or "") or self.types.get(question.type)
+        known = [*map(repr, self.names), *(f"any {name}" for name in self.types)]
+        if fit is None:
+            asked = f"a {question.type} named {question.name!r:.80}"
+            refuse_other([("questions", known, asked)], "questions", FIT_AGAIN)
+        assert fit is not None, "else it was refused"
+        refuse_other(fit.facts(question), "questions", FIT_AGAIN)
         return fit
 
     def calibrated(self, question: Question, raw: Finding) -> Finding:

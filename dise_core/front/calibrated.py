@@ -1,6 +1,6 @@
 """Whether a calibration holds for a request: its answers are made and scored as it was fitted."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -14,8 +14,7 @@ from dise_core.models.prompts import GivenPrompt
 from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.kinds import CONSTRAINT, LENGTH, REVISER, UNMASKING, Kind
-from dise_core.records import ABSENT, first_difference
-from dise_core.scoring.calibration import Calibration
+from dise_core.scoring.calibration import Calibration, Fact, difference
 from dise_core.scoring.sequence_scorer import SequenceScorer
 
 NOT_OF_ANSWERS = {"seed", "steps", "n", "best_of", *ScoringParams.model_fields} - {"block_length"}
@@ -116,94 +115,58 @@ class Calibrations:
 
 
 def why_not(calibration: Calibration, answers: Answers) -> str | None:
-    """Return a sentence on why the calibration does not hold; None if it does."""
-    reasons = (_of_scores, _of_texts, _of_settings)
-    return next((why for reason in reasons for why in reason(calibration, answers)), None)
+    """Return in what these answers are not as the labelled ones were; None if they are."""
+    facts = _of_scores, _of_texts, _of_settings
+    return difference(fact for part in facts for fact in part(calibration, answers))
 
 
-def _of_scores(calibration: Calibration, answers: Answers) -> Iterator[str]:
-    bound, catalog, name = answers.scorer, answers.catalog, answers.scoring.scorer
-    if name != calibration.scorer:
-        yield f"it was fitted on scores of {calibration.scorer!r}, not of {name!r}"
-        return
-    for name, value in catalog.scorer(calibration.scorer, calibration.scorer_settings):
-        if value != (requested := getattr(bound.scorer, name)):
-            yield (
-                f"it was fitted on scores of {calibration.scorer!r} with {name} {value!s:.80}, "
-                f"not {requested!s:.80}"
-            )
-    selection = calibration.selector, calibration.selector_settings
-    if calibration.map and catalog.selector(*selection) != bound.selector:
+def _of_scores(fitted: Calibration, answers: Answers) -> Iterator[Fact]:
+    bound, scoring, catalog = answers.scorer, answers.scoring, answers.catalog
+    yield "scorer", [fitted.scorer], scoring.scorer
+    its = catalog.scorer(fitted.scorer, fitted.scorer_settings)
+    yield "scorer_settings", [dict(its)], dict(bound.scorer)
+    if fitted.map and catalog.selector(fitted.selector, fitted.selector_settings) != bound.selector:
         theirs, ours = (
-            f"{scoring.selector!r} {scoring.selector_settings or ''!s:.80}".rstrip()
-            for scoring in (calibration, answers.scoring)
+            f"{name} {settings or ''}".rstrip()
+            for name, settings in (
+                (fitted.selector, fitted.selector_settings),
+                (scoring.selector, scoring.selector_settings),
+            )
         )
-        yield f"it was fitted on scores over {theirs}, not over {ours}"
-    judge = answers.predictors["judge"].info.name if "judge" in answers.predictors else ""
-    if bound.scorer.asks == "judge" and calibration.judge != judge:
-        yield f"it was fitted on scores of the judge {calibration.judge!r}, not {judge!r}"
+        yield "selector", [theirs], ours
+    if bound.scorer.asks == "judge":
+        yield "judge", [fitted.judge], answers.predictors["judge"].info.name
 
 
-def _of_texts(calibration: Calibration, answers: Answers) -> Iterator[str]:
-    fitted, prompt = calibration.holds_for, answers.prompt
-    if prompt.is_gap:
-        yield "it was fitted on whole answers, and this one fills a gap"
-    if fitted.texts == "written" and answers.params is None:
-        yield "it was fitted on answers that the model wrote, and this text was given to it"
-    if fitted.texts == "given" and answers.params is not None:
-        yield "it was fitted on texts that were given to the model, and it wrote this one"
-    if fitted.finished != answers.is_finished:
-        ends = "finished texts, and this one is read as one that goes on"
-        yield f"it was fitted on {ends if fitted.finished else 'texts that go on, and this ends'}"
+def _of_texts(fitted: Calibration, answers: Answers) -> Iterator[Fact]:
+    holding, prompt = fitted.holds_for, answers.prompt
+    came_about = "given" if answers.params is None else "written"
+    yield "texts", [holding.texts], f"{came_about} into a gap" if prompt.is_gap else came_about
+    yield "finished", [holding.finished], answers.is_finished
     has_prompt = len(prompt.ids) > 0 and prompt.text != ""
-    if fitted.prompted != has_prompt:
-        without = "answers to prompts, and this text has none"
-        yield f"it was fitted on {without if fitted.prompted else 'texts without a prompt'}"
-    has_template = answers.predictors["target"].tokenizer.has_chat_template
-    if has_prompt and prompt.is_turn != (has_template if fitted.chat is None else fitted.chat):
-        yield (
-            "it was fitted on prompts of plain text, and this one is in the chat template"
-            if prompt.is_turn
-            else "it was fitted on prompts in the chat template, and this one is plain text"
-        )
+    yield "prompted", [holding.prompted], has_prompt
+    if has_prompt:
+        default = answers.predictors["target"].tokenizer.has_chat_template
+        yield "chat", [default if holding.chat is None else holding.chat], prompt.is_turn
 
 
-def _of_settings(calibration: Calibration, answers: Answers) -> Iterator[str]:
-    holding, info = calibration.holds_for, answers.predictors["target"].info
+def _of_settings(fitted: Calibration, answers: Answers) -> Iterator[Fact]:
     if answers.params is None:
         return
-    if holding.settings is None:
-        if answers.params.constraint is not None and calibration.map is not None:
-            yield "it was fitted on free answers, and this one keeps to a constraint"
+    values = fitted.holds_for.settings
+    if values is None:  # of free answers, with any other settings
+        if fitted.map is not None:
+            yield "constraint", [None], answers.params.constraint
         return
+    has_blocks = answers.predictors["target"].info.block_length is not None
+    length = "until-end" if has_blocks else "fixed"
     defaults = answers.defaults()
-    lengths = (None, "fixed" if info.block_length is None else "until-end")
     for name, value in answers.settings.items():
-        default = defaults[name]
-        aliases = lengths if name == "length" and value in lengths else (value,)
-        if not any(holding.allows(name, alias, default) for alias in aliases):
-            yield _other_setting(name, value, holding.settings.get(name, (default,)))
-
-
-def _other_setting(name: str, value: object, fitted: Sequence[object]) -> str:
-    """Return how an answer's setting differs from those that were fitted on."""
-    if name == "constraint" and value is None:
-        return "it was fitted on answers under a constraint, and this one is free"
-    if name == "constraint" and fitted[0] is None:
-        return "it was fitted on free answers, and this one keeps to a constraint"
-    if name == "best_of":
-        singles = "single answers" if fitted[0] is None else f"the best {fitted[0]} answers"
-        group = "is one of those written" if value is None else f"is of the best {value}"
-        return f"it was fitted on {singles}, and this one {group}"
-    if isinstance(value, dict):
-        name, *pair = first_difference(name, fitted[0], value)
-        fitted, value = pair[:1], pair[1]
-    values = " or ".join(_setting_text(setting) for setting in fitted)
-    return f"it was fitted on answers with {name} {values}, not {_setting_text(value)}"
-
-
-def _setting_text(value: object) -> str:
-    return "unset" if value is None or value is ABSENT else f"{value!s:.80}"
+        choices = values.get(name, (defaults[name],))
+        if name == "length":  # unset is the default's name
+            yield name, [choice or length for choice in choices], value or length
+        else:
+            yield name, choices, value
 
 
 def settings_of_answers(

@@ -4,6 +4,7 @@ import hashlib
 import math
 import os.path
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from os import PathLike, fspath
@@ -30,7 +31,7 @@ from dise_core.files import opened_file
 from dise_core.models.predictor import MaskPredictor
 from dise_core.params.base import MAX_NAME, input_error
 from dise_core.params.requests import Scoring
-from dise_core.records import Record
+from dise_core.records import ABSENT, Record, first_difference
 
 P = TypeVar("P", bound=Scoring)
 
@@ -203,19 +204,13 @@ class CalibrationFile(CalibrationPart):
 
     def check_model(self, predictor: MaskPredictor) -> None:
         """Raise InputError unless it was fitted on this model's scores."""
-        name = predictor.info.name
-        if name != self.model:
-            raise InputError(
-                f"the calibration is for model {self.model!r}, not for {name!r}; if "
-                "both are one checkpoint, say so in the file's field 'model'",
-                "calibration",
-            )
-        if self.fingerprint not in (None, model_fingerprint := fingerprint(predictor)):
-            raise InputError(
-                f"the calibration is for a model {name!r} whose fingerprint is "
-                f"{self.fingerprint}, and this one's is {model_fingerprint}",
-                "calibration",
-            )
+        facts = {"model": predictor.info.name, "fingerprint": fingerprint(predictor)}
+        its = {"model": self.model, "fingerprint": self.fingerprint or facts["fingerprint"]}
+        refuse_other(
+            ((name, [its[name]], value) for name, value in facts.items()),
+            "calibration",
+            "If both are one checkpoint, say so in these fields of the file.",
+        )
 
 
 class Holding(CalibrationPart):
@@ -242,30 +237,44 @@ class Holding(CalibrationPart):
                 raise ValueError(f"settings of {name} must be numbers")
         return self
 
-    def __str__(self) -> str:
-        """What it holds for, as in "written answers with temperature 0.7"."""
-        prompts = "" if self.prompted else " without a prompt"
-        kind = f"{self.texts} {'answers' if self.finished else 'texts that go on'}{prompts}"
-        if self.texts == "given":
-            return kind
-        if self.settings is None:
-            return f"{kind} with any settings, as the labels do not say with which"
-        values = ((name, " or ".join(map(str, choices))) for name, choices in self.settings.items())
-        options = ", ".join(f"{name} {text:.80}" for name, text in values if text != "{}")
-        return f"{kind} with {options or 'the default settings'}"
-
-    def allows(self, name: str, value: JsonValue, default: JsonValue) -> bool:
-        """Return whether answers made with this value of a setting are such answers."""
-        if self.settings is None:
-            return True
-        values = self.settings.get(name, (default,))
-        if name in RANGES and isinstance(value, int | float):
-            return min(values) <= value <= max(values)  # type: ignore[type-var, operator]
-        return value in values
-
 
 RANGES = frozenset({"max_tokens", "block_length", "tokens_per_step", "temperature"})
 """Settings for which what was fitted at two values holds between them, too."""
+
+Fact = tuple[str, Sequence[object], object]
+"""The name of a fact, the values that labelled answers had, and a request's own."""
+
+
+def difference(facts: Iterable[Fact]) -> str | None:
+    """Return in which fact a request is not as the labels were, the first one; None if it
+    is as they were. The name of an inner value leads to it, as in "scorer_settings.k".
+    """
+    for name, fitted, value in facts:
+        if name in RANGES and isinstance(value, int | float):
+            holds = min(fitted) <= value <= max(fitted)  # type: ignore[type-var, operator]
+        else:
+            holds = value in fitted
+        if not holds:
+            return _sentence(name, fitted, value)
+    return None
+
+
+def _sentence(name: str, fitted: Sequence[object], value: object) -> str:
+    if isinstance(value, Mapping):
+        name, *pair = first_difference(name, fitted[0], value)
+        fitted, value = pair[:1], pair[1]
+    values = " or ".join(map(_shown, fitted))
+    return f"it was fitted with {name} {values}, and this has {_shown(value)}"
+
+
+def refuse_other(facts: Iterable[Fact], parameter: str, advice: str) -> None:
+    """Raise InputError, about a parameter, for a request with another value of a fact."""
+    if (why := difference(facts)) is not None:
+        raise InputError(f"The calibration does not hold here: {why}. {advice}", parameter)
+
+
+def _shown(value: object) -> str:
+    return "unset" if value is None or value is ABSENT else f"{value!s:.300}"
 
 
 class Comparison(CalibrationPart):

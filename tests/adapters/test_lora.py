@@ -275,7 +275,7 @@ def test_a_calibration_of_the_base_tells_nothing_of_the_merged_model(countdown: 
     assert ours.probability is not None
     assert theirs.probability is None
     [own, *_] = base.predictor.calibration_files
-    with pytest.raises(InputError, match=r"is for model 'countdown', not for 'countdown\+/"):
+    with pytest.raises(InputError, match=r"with model countdown, and this has countdown\+/"):
         LLM("countdown", lora=countdown, calibration=own)
 
 

@@ -159,5 +159,5 @@ def test_what_was_known_as_it_was_written_stands_beside_the_score() -> None:
 
 
 def test_why_there_is_no_probability_is_told_once() -> None:
-    output = replace(output_of(token("a")), uncalibrated="it was fitted on others")
-    assert shown(output).count("no probability of being right: it was fitted on others") == 1
+    output = replace(output_of(token("a")), uncalibrated="it was fitted with others")
+    assert shown(output).count("no probability of being right: it was fitted with others") == 1

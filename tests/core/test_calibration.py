@@ -174,9 +174,12 @@ def reason(answers: list[RequestOutput]) -> str | None:
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"scorer": "shadow"}, "it was fitted on scores of 'dise', not of 'shadow'"),
-        ({"scorer": "mc", "scorer_settings": {"num_samples": 2}}, "of 'dise', not of 'mc'"),
-        ({"selector": "last-10"}, "over 'response', not over 'last-10'"),
+        ({"scorer": "shadow"}, "it was fitted with scorer dise, and this has shadow"),
+        (
+            {"scorer": "mc", "scorer_settings": {"num_samples": 2}},
+            "with scorer dise, and this has mc",
+        ),
+        ({"selector": "last-10"}, "with selector response, and this has last-10"),
     ],
 )
 def test_other_scores_have_no_probability_and_say_why(asked: dict[str, Any], told: str) -> None:
@@ -193,9 +196,9 @@ def test_other_settings_of_a_selector_have_no_probability_and_the_fitted_ones_ap
     [answer] = llm.score([[1]], [[2, 3, 2]], finished=True)
     assert answer.outputs[0].score.positions.tolist() == [3]
     assert answer.outputs[0].uncalibrated is None
-    for settings, theirs in (({"pattern": "d"}, "'answer' {'pattern': 'd'}"), ({}, "'answer'")):
+    for settings, theirs in (({"pattern": "d"}, "answer {'pattern': 'd'}"), ({}, "answer")):
         asked = ScoringParams(selector="answer", selector_settings=settings)
-        told = f"over 'answer' {{'pattern': 'c'}}, not over {theirs}"
+        told = f"with selector answer {{'pattern': 'c'}}, and this has {theirs}"
         answers = llm.score([[1]], [[2, 3, 2]], asked, finished=True)
         assert str(reason(answers)).endswith(told)
 
@@ -220,7 +223,7 @@ def test_other_settings_of_a_scorer_are_named_and_an_unknown_one_is_refused() ->
     other = made(scorer="mc", scorer_settings={"num_samples": 3}, holds_for=GIVEN)
     llm = LLM(ToyPredictor(), calibration=other)
     answers = llm.score([[1]], [[2]], asked, finished=True)
-    assert "with num_samples 3, not 4" in str(reason(answers))
+    assert "with scorer_settings.num_samples 3, and this has 4" in str(reason(answers))
     unknown = LLM(ToyPredictor(), calibration=made(scorer="nothing"))
     with pytest.raises(InputError, match="unknown scorer 'nothing'"):
         unknown.score([[1]], [[2]])
@@ -238,27 +241,27 @@ SEQUENTIAL = {"unmasking": "sequential"}
     ("fitted", "asked", "told"),
     [
         ([{}], {"seed": 7, "length": "fixed", "cache": "none"}, None),
-        ([{}], ROUNDS, "with reviser unset, not remask"),
-        ([ROUNDS], {}, "with reviser remask, not unset"),
+        ([{}], ROUNDS, "with reviser unset, and this has remask"),
+        ([ROUNDS], {}, "with reviser remask, and this has unset"),
         (
             [ROUNDS],
             ROUNDS | {"reviser_settings": {"rounds": 3}},
-            "with reviser_settings.rounds 2, not 3",
+            "with reviser_settings.rounds 2, and this has 3",
         ),
         ([{"reviser": "remask"}], {"reviser": "remask", "reviser_settings": {"rounds": 4}}, None),
-        ([{}], REGEX, "it was fitted on free answers, and this one keeps to a constraint"),
-        ([REGEX], {}, "it was fitted on answers under a constraint, and this one is free"),
+        ([{}], REGEX, "with constraint unset, and this has regex"),
+        ([REGEX], {}, "with constraint regex, and this has unset"),
         ([REGEX], REGEX, None),
-        ([REGEX], OTHER_REGEX, "constraint_settings.regex [0-9]{1,2}, not [0-9]{1,3}"),
+        ([REGEX], OTHER_REGEX, "constraint_settings.regex [0-9]{1,2}, and this has [0-9]{1,3}"),
         ([DRAWN, {}], {"temperature": 0.3}, None),
-        ([DRAWN, {}], {"temperature": 1.0}, "with temperature 0.7 or 0.0, not 1.0"),
+        ([DRAWN, {}], {"temperature": 1.0}, "with temperature 0.7 or 0.0, and this has 1.0"),
         ([{"steps": 4}], {"tokens_per_step": 1}, None),
         ([SEQUENTIAL], SEQUENTIAL, None),
         ([SEQUENTIAL | {"tokens_per_step": 2}], SEQUENTIAL | {"tokens_per_step": 1}, None),
-        ([SEQUENTIAL], SEQUENTIAL | {"tokens_per_step": 2}, "with tokens_per_step 1, not 2"),
-        ([{}], {"cfg_scale": 1.0}, "with cfg_scale 0.0, not 1.0"),
+        ([SEQUENTIAL], SEQUENTIAL | {"tokens_per_step": 2}, "tokens_per_step 1, and this has 2"),
+        ([{}], {"cfg_scale": 1.0}, "with cfg_scale 0.0, and this has 1.0"),
         ([DRAWN], DRAWN | {"n": 3}, None),
-        ([DRAWN], DRAWN | {"best_of": 3}, "on single answers, and this one is of the best 1 of 3"),
+        ([DRAWN], DRAWN | {"best_of": 3}, "with best_of unset, and this has 1 of 3"),
         ([DRAWN | {"best_of": 3}], DRAWN | {"best_of": 3}, None),
     ],
 )  # fmt: skip
@@ -277,20 +280,20 @@ def test_answers_that_are_made_otherwise_have_no_probability_and_say_why(
     ("holding", "ask", "told"),
     [
         (HOLDING, lambda llm: llm.generate("hi", SHORT), None),
-        (HOLDING, lambda llm: llm.score("hi", "a"), "the model wrote, and this text was given"),
-        (GIVEN, lambda llm: llm.generate("hi", SHORT), "given to the model, and it wrote this"),
+        (HOLDING, lambda llm: llm.score("hi", "a"), "with texts written, and this has given"),
+        (GIVEN, lambda llm: llm.generate("hi", SHORT), "with texts given, and this has written"),
         (GIVEN, lambda llm: llm.score("hi", "a"), None),
-        (GIVEN, lambda llm: llm.score("hi", [40]), "read as one that goes on"),
+        (GIVEN, lambda llm: llm.score("hi", [40]), "with finished True, and this has False"),
         (GIVEN, lambda llm: llm.score("hi", [40], finished=True), None),
         (GIVEN, lambda llm: llm.score("hi", [40, END]), None),
-        (GIVEN, lambda llm: llm.score("", "a"), "answers to prompts, and this text has none"),
+        (GIVEN, lambda llm: llm.score("", "a"), "with prompted True, and this has False"),
         (GIVEN | {"prompted": False}, lambda llm: llm.score("", "a"), None),
-        (GIVEN | {"prompted": False}, lambda llm: llm.score("hi", "a"), "without a prompt"),
-        (GIVEN, lambda llm: [llm.rank("hi", ["a", "b"])], "read as one that goes on"),
+        (GIVEN | {"prompted": False}, lambda llm: llm.score("hi", "a"), "prompted False, and this"),
+        (GIVEN, lambda llm: [llm.rank("hi", ["a", "b"])], "with finished True, and this has False"),
         (GIVEN | {"finished": False}, lambda llm: [llm.rank("hi", ["a", "b"])], None),
-        (GIVEN, lambda llm: llm.score("hi", "a", finished=False), "read as one that goes on"),
-        (HOLDING, lambda llm: llm.fill("hi", "a", SHORT), "whole answers, and this one fills"),
-        (HOLDING | {"chat": True}, lambda llm: llm.generate("hi", SHORT), "in the chat template"),
+        (GIVEN, lambda llm: llm.score("hi", "a", finished=False), "finished True, and this has"),
+        (HOLDING, lambda llm: llm.fill("hi", "a", SHORT), "and this has written into a gap"),
+        (HOLDING | {"chat": True}, lambda llm: llm.generate("hi", SHORT), "chat True, and this"),
     ],
 )  # fmt: skip
 def test_texts_of_another_kind_have_no_probability_and_say_why(
@@ -305,21 +308,19 @@ def test_a_number_to_stop_at_is_refused_where_the_calibration_does_not_hold() ->
     settings = {"temperature": [0.7]}
     llm = LLM(ToyPredictor(), calibration=made(holds_for=HOLDING | {"settings": settings}))
     asked = SamplingParams(max_tokens=4, temperature=0.7, best_of=4, stop_at=0.5)
-    with pytest.raises(InputError, match=r"max_tokens 128, not 4"):
+    with pytest.raises(InputError, match=r"max_tokens 128, and this has 4"):
         llm.generate([[1, 2]], asked)
     settings["max_tokens"] = [4]
     llm = LLM(ToyPredictor(), calibration=made(holds_for=HOLDING | {"settings": settings}))
     [answer] = llm.generate([[1, 2]], asked)
-    assert "on single answers, and this one is of the best 1 of 4" in str(
-        answer.outputs[0].uncalibrated
-    )
+    assert "with best_of unset, and this has 1 of 4" in str(answer.outputs[0].uncalibrated)
 
 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"model": "other"}, "for model 'other', not for 'toy'"),
-        ({"fingerprint": "0" * 16}, "whose fingerprint is 0000000000000000"),
+        ({"model": "other"}, "it was fitted with model other, and this has toy"),
+        ({"fingerprint": "0" * 16}, "with fingerprint 0000000000000000, and this has "),
     ],
 )
 def test_another_model_is_refused_by_name(changes: dict[str, Any], told: str) -> None:

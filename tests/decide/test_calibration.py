@@ -241,33 +241,30 @@ def test_a_set_of_levels_has_no_gap() -> None:
 @pytest.mark.parametrize(
     ("made", "questions", "params", "message"),
     [
-        (file_of("other"), [SIGN], None, "for model 'other', not for 'countdown'"),
-        (file_of(fingerprint="0"), [SIGN], None, "whose fingerprint is 0, and this one's is"),
-        (file_of(), [SIGN], None, "not for a choice named 'sign'"),
-        (file_of(types={"score": fit_of(None)}), [SIGN], None, "is for any score, not for a"),
+        (file_of("other"), [SIGN], None, "with model other, and this has countdown"),
+        (file_of(fingerprint="0"), [SIGN], None, "with fingerprint 0, and this has "),
+        (file_of(), [SIGN], None, "and this has a choice named 'sign'"),
+        (file_of(types={"score": fit_of(None)}), [SIGN], None, "any score, and this has a choice"),
         (
             file_of(names={"sign": fit_of(THREE)}), [SIGN], None,
-            'question \'sign\' is {"instructions":"","choices":[{"value":"a"}',
+            'with question {"instructions":"","choices":[{"value":"a"}',
         ),
         (
             file_of(types={"choice": fit_of(None)}), [SIGN], DecisionParams(layout="questions"),
-            "is for layout 'cloze', not 'questions'",
+            "with layout cloze, and this has questions",
         ),
         (
             file_of(types={"score": fit_of(None, type="score", map={"method": "platt", "tails": [
                 {"method": "platt", "slope": 1, "intercept": 0, "lowest_score": 0,
-                 "highest_score": 1}]})}), [LEVEL], None, "a score of 2 answers, not of 3",
+                 "highest_score": 1}]})}), [LEVEL], None, "with answers 2, and this has 3",
         ),
         (
-            file_of(
-                types={"score": fit_of(None, type="score", map=maps.Temperature(temperature=1))}
-            ),
-            [LEVEL], None, "fit is not for a score",
+            file_of(names={"sign": fit_of(None, type="score")}), [SIGN], None,
+            "with type score, and this has choice",
         ),
-        (file_of(names={"sign": fit_of(None, type="score")}), [SIGN], None, "not for a choice"),
         (
             file_of(types={"choice": fit_of(None)}, chat=False), [SIGN], None,
-            "is for inputs without the chat template, not for inputs in the chat template",
+            "with chat False, and this has True",
         ),
     ],
 )  # fmt: skip
@@ -281,6 +278,11 @@ def test_it_is_refused_for_anything_else(
     with pytest.raises(InputError) as refused:
         llm.decide(PROBLEM, questions, params, calibration=made)
     assert message in str(refused.value)
+
+
+def test_a_map_of_choices_is_none_of_a_score() -> None:
+    with pytest.raises(ValidationError, match="fit is not for a score"):
+        fit_of(None, type="score", map=maps.Temperature(temperature=1))
 
 
 def test_what_is_asked_in_one_text_has_no_calibration() -> None:
@@ -495,6 +497,6 @@ def test_a_server_answers_by_a_calibration(tmp_path: Path) -> None:
         assert decision.dise["diagnostics"][0]["calibration"] == made.digest
         asked = {"input": PROBLEM, "questions": [body], "dise": {"layout": "questions"}}
         refused = httpx.post(f"{url}/v1/decisions", json=asked, timeout=30)
-        assert "is for layout 'cloze', not 'questions'" in refused.json()["error"]["message"]
+        assert "with layout cloze, and this has questions" in refused.json()["error"]["message"]
     with pytest.raises(InputError, match="there is no calibration file"):
         create_app(Service(Limits(), None, {"decision_calibration": "lost.json"}))

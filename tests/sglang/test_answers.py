@@ -160,7 +160,7 @@ def test_a_calibration_tells_probabilities_of_what_it_holds_for_and_of_nothing_e
         assert info["dise"]["probability"] == fitted.probability(score["value"]) is not None
     for other, why in (
         (served(llm, settings={"threshold": 0.5}), "unmasking_settings.threshold"),
-        (served(llm, "JointThreshold"), "with unmasking llada2, not llada2-editing"),
+        (served(llm, "JointThreshold"), "with unmasking llada2, and this has llada2-editing"),
         (served(llm, "JointThreshold", {"penalty_lambda": 1}), "writes as no policy does"),
     ):
         _, told = other.write(prompts_of(llm)[:1], [64], 1)
@@ -181,7 +181,7 @@ def test_a_calibration_of_another_model_starts_no_server(
     llm: LLM, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calibrated(tmp_path, monkeypatch, model="another")
-    with pytest.raises(InputError, match="is for model 'another', not for 'countdown-blocks'"):
+    with pytest.raises(InputError, match="with model another, and this has countdown-blocks"):
         served(llm).write(prompts_of(llm)[:1], [8], 1)
 
 

@@ -271,7 +271,7 @@ def test_every_door_tells_the_probability(dise: Dise, tmp_path: Path) -> None:
     assert "likely to be right" in dise("score", *asked, "--calibration", output).out
     other = dise("score", *asked, "--calibration", output, "--selector", "full")
     assert (other.code, "likely to be right" in other.out) == (0, False)
-    why = "no probability of being right: it was fitted on scores over 'last-10', not over 'full'"
+    why = "no probability of being right: it was fitted with selector last-10, and this has full"
     assert why in other.out
     llm = AsyncLLM("countdown", calibration=output)
     with serving(llm) as url:
@@ -282,10 +282,10 @@ def test_every_door_tells_the_probability(dise: Dise, tmp_path: Path) -> None:
         other = httpx.post(f"{url}/v1/score", json=scored | {"selector": "full"})
         assert httpx.get(f"{url}/health").json()["calibrated_selector"] == "last-10"
     assert choice["dise"]["probability"] is None
-    assert "given to the model, and it wrote this one" in choice["dise"]["uncalibrated"]
+    assert "with texts given, and this has written" in choice["dise"]["uncalibrated"]
     assert choice["dise"]["written"] < 0
     assert data["probability"] == pytest.approx(expected)
-    assert "not over 'full'" in other.json()["data"][0]["uncalibrated"]
+    assert "and this has full" in other.json()["data"][0]["uncalibrated"]
 
 
 TWO = ("--score", "dise:last-10", "--score", "interleaved:response:k=2")
