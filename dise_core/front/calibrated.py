@@ -161,11 +161,11 @@ def _of_settings(fitted: Calibration, answers: Answers) -> Iterator[Fact]:
     has_blocks = answers.predictors["target"].info.block_length is not None
     length = "until-end" if has_blocks else "fixed"
     defaults = answers.defaults()
-    for name, value in answers.settings.items():
-        choices = values.get(name, (defaults[name],))
+    for name in {**answers.settings, **values}:
+        value, choices = answers.settings.get(name), values.get(name, (defaults.get(name),))
         if name == "length":  # unset is the default's name
             yield name, [choice or length for choice in choices], value or length
-        else:
+        elif name in answers.settings or name not in defaults:  # own blocks are no setting
             yield name, choices, value
 
 

@@ -11,10 +11,7 @@ from typing import Self
 
 import numpy as np
 from pydantic import BaseModel, JsonValue, ValidationError, model_validator
-from rich.console import Console
-from rich.table import Table
 
-from dise_app.files.texts import write_json
 from dise_core.arrays import Floats
 from dise_core.errors import InputError, shown
 from dise_core.params.base import input_error
@@ -22,11 +19,10 @@ from dise_core.records import Fields
 from dise_decide.calibration import DecisionCalibration, KeptParams, QuestionFit
 from dise_decide.outputs import Answer
 from dise_decide.questions import AnyQuestion
-from dise_eval.calibration import rows
-from dise_eval.calibration.decisions import LEAST_OF_TYPE, Promises, fitted, joined
+from dise_eval.calibration import rows, sentences
+from dise_eval.calibration.decisions import LEAST_OF_TYPE, fitted, joined
 from dise_eval.calibration.fitting import LEAST_OF_FIELD, Labels
-from dise_eval.calibration.guarantee import Promise
-from dise_eval.reports import reliability
+from dise_eval.calibration.making import Promises, Result, fit_each
 
 Labelled = tuple[AnyQuestion, Floats, int, int]
 """A question, its options' probabilities, the right place, the input's number."""
@@ -76,27 +72,55 @@ class DecidedLine(BaseModel):
         raise ValueError(f"the label {shown(label, 40)} is not one of {allowed}")
 
 
-def calibrate(path: Path, output: Path, options: Fields, as_json: bool) -> None:
-    """Fit labelled lines of `dise decide --output`, and write the calibration."""
+def calibrate(path: Path, options: Fields, promises: Promises) -> Result:
+    """Return the calibration of labelled lines of `dise decide --output`."""
     for name in ("method", "held_out", "selector"):
         if options[name]:
             raise InputError(f"--decisions takes no --{name.replace('_', '-')}", name)
-    risk = options["max_risk"] and Promise(options["max_risk"], options["risk_confidence"])
-    promises = Promises(risk, options["rule"], options["coverage"])
     lines = _lines(path)
     first = next(lines)
     answers = labelled(itertools.chain([first], lines))
-    calibration, left_out, held_out = _fit(first, answers, promises, path.name)
-    picture = output.with_suffix(".png")
-    reliability.picture(held_out.scores, held_out, None, picture)
-    write_json(output, calibration.to_dict())
-    if as_json:
-        record = {"calibration": calibration.to_dict(), "left_out": left_out}
-        print(json.dumps(record, ensure_ascii=False, allow_nan=False))
-        return
-    _show(calibration)
-    print("".join(f"{name}: left out, {why}\n" for name, why in left_out.items()), end="")
-    print(f"written: {output}, {picture}")
+    groups: dict[str, list[Labelled]] = {}
+    for kind in ("name", "type"):
+        for answer in answers:
+            groups.setdefault(f"{kind} {getattr(answer[0], kind)}", []).append(answer)
+
+    def fit(key: str, group: list[Labelled]) -> tuple[QuestionFit, Labels]:
+        questions = [question for question, *_ in group]
+        if len({question.type for question in questions}) > 1:
+            raise InputError("its labels are of several types: name them apart")
+        least = LEAST_OF_FIELD if key.startswith("name ") else LEAST_OF_TYPE
+        return fitted(labels_of(group), questions, least, promises)
+
+    fits, left_out = fit_each(groups, fit)
+    of_kind: dict[str, dict[str, QuestionFit]] = {"name": {}, "type": {}}
+    for key, (made, _) in fits.items():
+        kind, _, name = key.partition(" ")
+        of_kind[kind][name] = made
+    calibration = DecisionCalibration(
+        model=first.model,
+        fingerprint=first.tokenizer,
+        source=path.name,
+        params=first.params,
+        chat=first.chat,
+        names=of_kind["name"],
+        types=of_kind["type"],
+    )
+    shown = "name" if of_kind["name"] else "type"
+    held_out = joined([labels for key, (_, labels) in fits.items() if key.startswith(shown)])
+    texts = {key: _text(made) for key, (made, _) in fits.items()}
+    printed = sentences.of_groups(texts, left_out)
+    return Result(calibration, {"left_out": left_out}, printed, (held_out.scores, held_out, None))
+
+
+def _text(fit: QuestionFit) -> str:
+    method, sets = fit.map.method if fit.map else "no map", fit.sets
+    return (
+        f"{fit.num_labels} labels of {fit.num_inputs} inputs, ECE {fit.before.ece:.4f}; {method}, "
+        f"on inputs left out of the fit: {sentences.of_figures(fit.after)}"
+        f"{sentences.of_threshold(fit.threshold)}"
+        f"{f'; answer sets of {sets.coverage:.0%}: from {sets.least:.4f}' if sets else ''}"
+    )
 
 
 def _lines(path: Path) -> Iterator[DecidedLine]:
@@ -147,41 +171,6 @@ def labelled(lines: Iterable[DecidedLine]) -> list[Labelled]:
     return answers
 
 
-def _fit(
-    first: DecidedLine, answers: list[Labelled], promises: Promises, source: str
-) -> tuple[DecisionCalibration, dict[str, str], Labels]:
-    """Return the calibration, why groups have no fit, and what holds for the others'
-    held-out labels, of names if some have a fit. Raises InputError if no group has one.
-    """
-    fits: dict[str, dict[str, QuestionFit]] = {"name": {}, "type": {}}
-    left_out, held_out = dict[str, str](), list[Labels]()
-    for kind, min_labels in (("name", LEAST_OF_FIELD), ("type", LEAST_OF_TYPE)):
-        for name in dict.fromkeys(getattr(question, kind) for question, *_ in answers):
-            group = [answer for answer in answers if getattr(answer[0], kind) == name]
-            questions = [question for question, *_ in group]
-            try:
-                if len({question.type for question in questions}) > 1:
-                    raise InputError("its labels are of several types: name them apart")
-                fit, labels = fitted(labels_of(group), questions, min_labels, promises)
-            except InputError as error:
-                left_out[f"{kind} {name}"] = str(error)
-                continue
-            fits[kind][name] = fit
-            held_out += [labels] if kind == "name" or not fits["name"] else []
-    if not held_out:
-        raise InputError("; ".join(f"{name}: {why}" for name, why in left_out.items()), "scored")
-    file = DecisionCalibration(
-        model=first.model,
-        fingerprint=first.tokenizer,
-        source=source,
-        params=first.params,
-        chat=first.chat,
-        names=fits["name"],
-        types=fits["type"],
-    )
-    return file, left_out, joined(held_out)
-
-
 def labels_of(group: list[Labelled]) -> Labels:
     """Return the answers as `fitted` takes them."""
     shape = len(group), max(len(shares) for _, shares, *_ in group)
@@ -190,21 +179,3 @@ def labels_of(group: list[Labelled]) -> Labels:
         labels.scores[place, : len(shares)] = shares
         labels.is_right[place, truth] = True
     return labels
-
-
-def _show(calibration: DecisionCalibration) -> None:
-    table = Table("question", "labels", "map", "ECE", "calibrated", "threshold", "answer sets")
-    fits = {f"name {name}": fit for name, fit in calibration.names.items()}
-    fits |= {f"type {name}": fit for name, fit in calibration.types.items()}
-    for name, fit in fits.items():
-        gate, sets = fit.threshold, fit.sets
-        table.add_row(
-            name,
-            f"{fit.num_labels}",
-            "none" if fit.map is None else fit.map.method,
-            f"{fit.before.ece:.4f}",
-            f"{fit.after.ece:.4f}",
-            f"{gate.score:.4f}: {gate.coverage:.1%} kept, {gate.risk:.1%} wrong" if gate else "",
-            f"{sets.coverage:.0%}: from {sets.least:.4f}" if sets else "",
-        )
-    Console(highlight=False, emoji=False).print(table, markup=False)

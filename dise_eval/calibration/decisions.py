@@ -7,9 +7,8 @@ inputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -26,24 +25,14 @@ from dise_decide.calibration import (
     tails_of,
 )
 from dise_decide.questions import AnyQuestion
-from dise_eval.calibration import fitting, searching
-from dise_eval.calibration.fitting import Labels, Method
-from dise_eval.calibration.guarantee import Promise, Rule
-from dise_eval.statistics.metrics import brier
+from dise_eval.calibration import fitting, making
+from dise_eval.calibration.fitting import Labels, Making, Method
+from dise_eval.calibration.making import Promises
 
 LEAST_OF_TYPE = 100
 """Labels for a type of questions, and for a temperature."""
 
-Making = Callable[[Labels], Temperature | Tails | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Promises:
-    """A risk that is kept by a rule, and the share of answer sets that hold the truth."""
-
-    risk: Promise | None = None
-    rule: Rule = "sgr"
-    coverage: float | None = None
+ShareMap = Temperature | Tails | None
 
 
 def fitted(
@@ -55,35 +44,31 @@ def fitted(
 
     Raises InputError for fewer labels than `min_labels`, and for what cannot be promised.
     """
-    kind, risk, coverage = questions[0].type, promises.risk, promises.coverage
-    events(kind, None, labels).check(min_labels)
-    map_labels, promise_labels = labels.split(0.5) if risk or coverage else (labels, labels)
-    (before := events(kind, None, map_labels)).check(1)
-    attempts = list[tuple[Temperature | Tails | None, Labels]]()
-    for make in _candidates(questions, len(map_labels)):
-        with suppress(InputError):  # a tail does not rise
-            folds = [
-                events(kind, make(map_labels.of(~here)), map_labels.of(here))
-                for here in map_labels.folds()
-            ]
-            attempts.append((make(map_labels), joined(folds)))
-    map_, held_out = min(attempts, key=lambda pair: brier(pair[1].scores, pair[1].is_right))
-    distinct = {nameless(question).model_dump_json(): question for question in questions}
-    shuffled = promise_labels.of(np.random.default_rng(0).permutation(len(promise_labels)))
-    one_each = shuffled.one_each()
-    sure = likeliest(map_, one_each)
+    outcomes = partial(events, questions[0].type)
+    outcomes(None, labels).check(min_labels)
+
+    def makings(labels: Labels) -> Iterator[Making[ShareMap]]:
+        outcomes(None, labels).check(1)
+        return _candidates(questions, len(labels))
+
+    def sure(map_: ShareMap, labels: Labels) -> Labels:
+        return likeliest(map_, _one_each(labels))
+
+    found, coverage = making.fit(labels, makings, outcomes, promises, sure), promises.coverage
+    plain = outcomes(None, found.labels)
+    distinct = {nameless(question).model_dump_json() for question in questions}
     fit = QuestionFit(
         type=questions[0].type,
         question=nameless(questions[0]) if len(distinct) == 1 else None,
-        map=map_,
-        num_labels=len(map_labels),
-        num_inputs=map_labels.num_questions,
-        before=fitting.figures(before.scores, before),
-        after=fitting.figures(held_out.scores, held_out),
-        threshold=searching.search(promises.rule, sure, risk).threshold if risk else None,
-        sets=answer_sets(one_each, map_, coverage) if coverage else None,
+        map=found.map,
+        num_labels=len(found.labels),
+        num_inputs=found.labels.num_questions,
+        before=fitting.figures(plain.scores, plain),
+        after=fitting.figures(found.held_out.scores, found.held_out),
+        threshold=found.threshold,
+        sets=answer_sets(_one_each(found.promised), found.map, coverage) if coverage else None,
     )
-    return fit, held_out
+    return fit, found.held_out
 
 
 def joined(parts: Sequence[Labels]) -> Labels:
@@ -92,14 +77,19 @@ def joined(parts: Sequence[Labels]) -> Labels:
     return Labels(*map(np.concatenate, zip(*fields, strict=True)))
 
 
-def likeliest(map_: Temperature | Tails | None, labels: Labels) -> Labels:
+def _one_each(labels: Labels) -> Labels:
+    """Return one answer of each input, drawn."""
+    return labels.of(np.random.default_rng(0).permutation(len(labels))).one_each()
+
+
+def likeliest(map_: ShareMap, labels: Labels) -> Labels:
     """Return the confidence in each likeliest answer, [n], and whether that is right."""
     shares, confidences = mapped(map_, labels.scores)
     is_right = np.take_along_axis(labels.is_right, shares.argmax(axis=1)[:, None], axis=1)[:, 0]
     return Labels(confidences, is_right, labels.questions)
 
 
-def events(kind: str, map_: Temperature | Tails | None, labels: Labels) -> Labels:
+def events(kind: str, map_: ShareMap, labels: Labels) -> Labels:
     """Return the probabilities that figures are about, [n], and whether it is so: of a
     predicate that it is yes, else that the likeliest answer is right.
     """
@@ -108,7 +98,7 @@ def events(kind: str, map_: Temperature | Tails | None, labels: Labels) -> Label
     return Labels(mapped(map_, labels.scores)[0][:, 0], labels.is_right[:, 0], labels.questions)
 
 
-def answer_sets(labels: Labels, map_: Temperature | Tails | None, coverage: float) -> Coverage:
+def answer_sets(labels: Labels, map_: ShareMap, coverage: float) -> Coverage:
     """Return what split conformal prediction takes: of the scores 1 - p(truth) of n
     labels the ceil((n + 1) coverage)-th smallest. Raises InputError where n is less.
     labels: one of each input, unknown to the map.
@@ -126,7 +116,7 @@ def answer_sets(labels: Labels, map_: Temperature | Tails | None, coverage: floa
     return Coverage(coverage=coverage, num_labels=number, least=lowest)
 
 
-def _candidates(questions: Sequence[AnyQuestion], count: int) -> Iterator[Making]:
+def _candidates(questions: Sequence[AnyQuestion], count: int) -> Iterator[Making[ShareMap]]:
     """Yield what makes maps; the first one leaves probabilities as they are."""
     yield lambda _: None
     kind, is_much = questions[0].type, count >= fitting.ENOUGH_FOR_ISOTONIC

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,6 @@ ENOUGH_FOR_ISOTONIC = 1000
 
 Method = Literal["isotonic", "platt"]
 Map = Isotonic | Platt
-Fitted = Callable[[Scores], Scores]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,6 +87,15 @@ class Labels:
             )
 
 
+M = TypeVar("M")
+
+Making = Callable[[Labels], M]
+"""Makes a map of labels. Raises InputError where it cannot."""
+
+Outcomes = Callable[[M, Labels], Labels]
+"""What a map says of labels: probabilities, and whether it is so."""
+
+
 def isotonic(labels: Labels, lowest: float | None = None) -> Isotonic:
     """Return the isotonic regression. No probability is nearer to 0 or 1 than `lowest`,
     by default 1 / (n + 2), by the rule of succession: no number of labels shows that an
@@ -135,25 +143,35 @@ def platt(labels: Labels) -> Platt:
 FITS: Mapping[Method, Callable[[Labels], Map]] = {"isotonic": isotonic, "platt": platt}
 
 
-def held_out(method: Method, labels: Labels) -> Scores:
-    """Return each answer's probability by a map fitted on other questions, float64
-    [n]. Raises InputError if without one fold of questions all answers are of one kind.
-    """
-
-    def fit(training: Labels) -> Fitted:
-        if training.is_right.all() or not training.is_right.any():
-            raise InputError("too few answers of one kind: without one fold of questions all agree")
-        return FITS[method](training).of
-
-    return by_folds(fit, labels)
-
-
-def by_folds(fit: Callable[[Labels], Fitted], labels: Labels) -> Scores:
-    """Return each answer's value by a fit on the other folds' questions, [n]."""
-    results = np.empty(len(labels))
+def left_out(labels: Labels, make: Making[M], outcomes: Outcomes[M]) -> Labels:
+    """Return what maps say of questions that they were not fitted on, for all labels."""
+    scores, is_right = np.empty(len(labels)), np.empty(len(labels), np.bool_)
     for here in labels.folds():
-        results[here] = fit(labels.of(~here))(labels.scores[here])
-    return results
+        outcome = outcomes(make(labels.of(~here)), labels.of(here))
+        scores[here], is_right[here] = outcome.scores, outcome.is_right
+    return Labels(scores, is_right, labels.questions)
+
+
+def best_map(
+    labels: Labels, makings: Iterable[Making[M]], outcomes: Outcomes[M]
+) -> tuple[M, Labels]:
+    """Return the map of least Brier score on questions left out, the first of equals, and
+    its outcomes there. Raises the last InputError if none can be made.
+    """
+    attempts, problem = list[tuple[M, Labels]](), InputError("there is no map to fit")
+    for make in makings:
+        try:
+            attempts.append((make(labels), left_out(labels, make, outcomes)))
+        except InputError as error:  # it does not rise, or a fold has one kind of answers
+            problem = error
+    if not attempts:
+        raise problem
+    return min(attempts, key=lambda pair: metrics.brier(pair[1].scores, pair[1].is_right))
+
+
+def probable(map_: Map | None, labels: Labels) -> Labels:
+    """Return the labels with probabilities for scores."""
+    return labels if map_ is None else replace(labels, scores=map_.of(labels.scores))
 
 
 def calibrate_scores(scores: Scores, is_right: Rights) -> Scores:
@@ -165,7 +183,8 @@ def calibrate_scores(scores: Scores, is_right: Rights) -> Scores:
     finite = np.where(is_known, scores, scores[is_known].min() - 1 if is_known.any() else 0.0)
     questions = np.repeat(np.arange(len(scores)), scores.shape[1])
     labels = Labels(finite.ravel(), is_right.ravel(), questions)
-    return by_folds(lambda training: isotonic(training, 0.0).of, labels).reshape(scores.shape)
+    held_out = left_out(labels, lambda training: isotonic(training, 0.0), probable)
+    return held_out.scores.reshape(scores.shape)
 
 
 def figures(probabilities: Scores, labels: Labels) -> Figures:

@@ -1,35 +1,114 @@
-"""Makes a calibration from labelled scores, and tells what it does."""
+"""From labels to a calibration: a map, a threshold that keeps a promise, a file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from dise_core.errors import InputError
-from dise_core.records import Record
-from dise_core.scoring.calibration import Calibration, Figures, Fit
-from dise_eval.calibration import choosing, fitting, searching
-from dise_eval.calibration.fitting import Labels, Method
+from dise_core.plugins.catalog import Catalog
+from dise_core.records import Fields, Record
+from dise_core.scoring.calibration import Calibration, CalibrationFile, Figures, Fit, Threshold
+from dise_eval.calibration import choosing, fitting, rows, searching, sentences
+from dise_eval.calibration.fitting import Labels, M, Making, Map, Method, Outcomes
 from dise_eval.calibration.guarantee import Promise, Rule
 from dise_eval.calibration.rows import Origins
 from dise_eval.calibration.searching import Search
 from dise_eval.statistics.metrics import Scores
 from dise_eval.statistics.resampling import is_enough
 
+G = TypeVar("G")
+F = TypeVar("F")
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """A risk that is kept by a rule, and the share of answer sets that hold the truth."""
+
+    risk: Promise | None = None
+    rule: Rule = "sgr"
+    coverage: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fitted(Generic[M]):
+    """labels: that the map was fitted on. held_out: its outcomes on questions left out.
+    promised: that a threshold is chosen on. search: how it was.
+    """
+
+    map: M
+    labels: Labels
+    held_out: Labels
+    promised: Labels
+    search: Search | None
+
+    @property
+    def threshold(self) -> Threshold | None:
+        """Raises InputError, with what was tried, where none keeps the promise."""
+        return None if self.search is None else self.search.threshold
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A calibration, what its JSON tells besides, what is printed, and what is drawn."""
+
+    calibration: CalibrationFile
+    about: Record
+    lines: Iterable[str]
+    drawn: tuple[Scores, Labels, Search | None] | None = None
+
+
+def fit(
+    labels: Labels,
+    makings: Callable[[Labels], Iterable[Making[M]]],
+    outcomes: Outcomes[M],
+    promises: Promises,
+    sure: Outcomes[M] | None = None,
+) -> Fitted[M]:
+    """Return the best of the maps that are made, and the threshold. sure: by a map, what
+    the threshold is compared with, which is then chosen on half of the questions, and the
+    map on the others; None for the scores, which owe nothing to a map. Raises InputError
+    for what cannot be fitted, and for what cannot be promised.
+    """
+    is_apart = sure is not None and (promises.risk or promises.coverage)
+    labels, promised = labels.split(0.5) if is_apart else (labels, labels)
+    map_, held_out = fitting.best_map(labels, makings(labels), outcomes)
+    ranked = promised if sure is None else sure(map_, promised)
+    risk, rule = promises.risk, promises.rule
+    search = None if risk is None else searching.search(rule, ranked, risk)
+    return Fitted(map_, labels, held_out, promised, search)
+
+
+def fit_each(
+    groups: Mapping[str, G], fit: Callable[[str, G], F]
+) -> tuple[dict[str, F], dict[str, str]]:
+    """Return the fits of the groups that have one, by their keys, and why others have
+    none. Raises InputError if none has one.
+    """
+    fits, left_out = dict[str, F](), dict[str, str]()
+    for key, group in groups.items():
+        try:
+            fits[key] = fit(key, group)
+        except InputError as error:
+            left_out[key] = str(error)
+    if not fits:
+        raise InputError("; ".join(f"{key}: {why}" for key, why in left_out.items()), "scored")
+    return fits, left_out
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Made:
-    """A calibration, with each label's score and probability by a fit on other questions.
-    search: what was tried for the threshold. place: of the score that was chosen of
+    """A calibration of answers and what it is of. place: of the score that was chosen of
     several.
     """
 
     calibration: Calibration
-    labels: Labels
-    probabilities: Scores
-    search: Search | None
+    fitted: Fitted[Map]
     place: int | None = None
 
 
@@ -46,17 +125,33 @@ class HeldOut:
     coverage: float | None
     risk: float | None
 
-    def to_dict(self) -> Record:
-        return asdict(self) | {"figures": self.figures and self.figures.model_dump()}
+
+def calibrate(path: Path, options: Fields, promises: Promises, catalog: Catalog) -> Result:
+    """Return the calibration of labelled answers, or of their fields."""
+    labels, origins = rows.read(path, options, catalog)
+    method, name = options["method"], path.name
+    if not options["fields"]:
+        training, holdout = labels.split(options["held_out"])
+        made = make(training, origins, method, promises, name)
+        return _result(made, try_out(made, holdout) if options["held_out"] else None)
+    if options["held_out"] or labels.scores.ndim > 1:
+        raise InputError("--fields takes one --score and no --held-out")
+    groups = rows.by_field(path, options)
+    overall = make(labels, origins, method, Promises(), name).calibration
+
+    def fit_field(_: str, labels: Labels) -> Fit:
+        labels.check(fitting.LEAST_OF_FIELD)
+        return fit_answers(labels, method, promises)[0]
+
+    fields, left_out = fit_each(groups, fit_field)
+    changes = {"map": None, "threshold": None, "fields": fields}
+    texts = {name: sentences.of_fit(fit) for name, fit in fields.items()}
+    lines = sentences.of_groups(texts, left_out)
+    return Result(overall.model_copy(update=changes), {"left_out": left_out}, lines)
 
 
 def make(
-    labels: Labels,
-    origins: Origins,
-    method: Method | None,
-    promise: Promise | None,
-    rule: Rule,
-    source: str,
+    labels: Labels, origins: Origins, method: Method | None, promises: Promises, source: str
 ) -> Made:
     """Return the calibration. Raises InputError without a map or a threshold that does as
     asked.
@@ -65,65 +160,81 @@ def make(
     choice owes nothing to, on half of the questions, and all else is fitted on the others.
     """
     if len(origins) > 1:
-        choosers, labels = labels.split(0.5) if promise else (labels, labels)
+        choosers, labels = labels.split(0.5) if promises.risk else (labels, labels)
         compared = choosing.choose(choosers, [*origins])
         name, place = compared.chosen, [*origins].index(compared.chosen)
         origin = {name: origins[name] | {"compared": compared}}
         labels = replace(labels, scores=labels.scores[:, place])
-        return replace(make(labels, origin, method, promise, rule, source), place=place)
+        return replace(make(labels, origin, method, promises, source), place=place)
     [scored_by] = origins.values()
+    fit, fitted = fit_answers(labels, method, promises)
+    return Made(Calibration(**scored_by, **dict(fit), source=source), fitted)
+
+
+def fit_answers(
+    labels: Labels, method: Method | None, promises: Promises
+) -> tuple[Fit, Fitted[Map]]:
+    """Return the fit of answers by their scores, [n]."""
     labels.check()
     name = method or ("isotonic" if len(labels) >= fitting.ENOUGH_FOR_ISOTONIC else "platt")
-    map_, probabilities = fitting.FITS[name](labels), fitting.held_out(name, labels)
-    search = searching.search(rule, labels, promise) if promise else None
-    calibration = Calibration(
-        **scored_by,
-        map=map_,
+    making = partial(_of_both_kinds, name)
+    fitted = fit(labels, lambda _: [making], fitting.probable, promises)
+    made = Fit(
+        map=fitted.map,
         num_labels=len(labels),
         num_right=int(labels.is_right.sum()),
         num_questions=labels.num_questions,
-        figures=fitting.figures(probabilities, labels),
-        threshold=None if search is None else search.threshold,
-        source=source,
+        figures=fitting.figures(fitted.held_out.scores, labels),
+        threshold=fitted.threshold,
     )
-    return Made(calibration, labels, probabilities, search)
+    return made, fitted
 
 
-def make_fields(
-    groups: Mapping[str, Labels], overall: Calibration, fit: Callable[[Labels], Made]
-) -> tuple[Calibration, dict[str, str]]:
-    """Return the calibration of fields that have a fit, and why others have none. Raises
-    InputError if none has one.
-    """
-    fields, left_out = dict[str, Fit](), dict[str, str]()
-    for name, labels in groups.items():
-        try:
-            labels.check(fitting.LEAST_OF_FIELD)
-            fields[name] = Fit(**fit(labels).calibration.model_dump(include={*Fit.model_fields}))
-        except InputError as error:
-            left_out[name] = str(error)
-    if not fields:
-        raise InputError("; ".join(f"{name}: {why}" for name, why in left_out.items()), "scored")
-    return overall.model_copy(update={"map": None, "threshold": None, "fields": fields}), left_out
+def _of_both_kinds(method: Method, labels: Labels) -> Map:
+    if labels.is_right.all() or not labels.is_right.any():
+        raise InputError("too few answers of one kind: without one fold of questions all agree")
+    return fitting.FITS[method](labels)
 
 
-def try_out(result: Made, labels: Labels) -> HeldOut:
+def try_out(made: Made, labels: Labels) -> HeldOut:
     """Return its figures on other labels. Raises InputError unless both kinds exist."""
     if labels.is_right.all() or not labels.is_right.any():
         raise InputError(
             f"the {len(labels)} answers held out are not of both kinds: hold out more questions",
             "held_out",
         )
-    calibration = result.calibration
-    if result.place is not None:
-        labels = replace(labels, scores=labels.scores[:, result.place])
-    probabilities = np.array([*map(calibration.probability, labels.scores.tolist())], np.float64)
-    coverage = risk = None
-    if calibration.threshold is not None:
-        is_answered = labels.scores >= calibration.threshold.score
+    if made.place is not None:
+        labels = replace(labels, scores=labels.scores[:, made.place])
+    threshold, coverage, risk = made.calibration.threshold, None, None
+    if threshold is not None:
+        is_answered = labels.scores >= threshold.score
         coverage = float(is_answered.mean())
         risk = float(np.mean(~labels.is_right[is_answered])) if is_answered.any() else 0.0
     num_right = int(labels.is_right.sum())
     is_told = is_enough(labels.num_questions, num_right, len(labels) - num_right)
+    probabilities = fitting.probable(made.fitted.map, labels).scores
     figures = fitting.figures(probabilities, labels) if is_told else None
     return HeldOut(len(labels), labels.num_questions, figures, coverage, risk)
+
+
+def _result(made: Made, tried: HeldOut | None) -> Result:
+    calibration, fitted = made.calibration, made.fitted
+    about: Record = {"held_out": None}
+    lines = [f"{calibration.scorer} over {calibration.selector} of {calibration.model}"]
+    lines.append(sentences.of_holding(calibration.holds_for))
+    lines += [] if calibration.compared is None else [f"{calibration.compared}"]
+    lines.append(sentences.of_fit(calibration))
+    if fitted.search is not None:
+        about["threshold_reason"] = fitted.search.reason
+        lines.append(f"it is there because {fitted.search.reason}")
+    if tried is not None:
+        about["held_out"] = asdict(tried) | {"figures": tried.figures and dict(tried.figures)}
+        answered = (
+            "" if tried.risk is None else f"; answers {tried.coverage:.1%}, {tried.risk:.1%} wrong"
+        )
+        lines.append(
+            f"held out, {tried.num_labels} labels of {tried.num_questions} questions: "
+            f"{sentences.of_figures(tried.figures)}{answered}"
+        )
+    drawn = fitted.held_out.scores, fitted.labels, fitted.search
+    return Result(calibration, about, lines, drawn)

@@ -333,3 +333,40 @@ def test_another_model_is_refused_by_name(changes: dict[str, Any], told: str) ->
 def test_a_file_of_before_says_that_it_must_be_fitted_again(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="fit it again with dise calibrate"):
         Calibration.load(written(tmp_path, RECORD | {"version": 1}))
+
+
+FIGURES = (
+    '"num_bins":10,"ece":0.046,"adaptive_ece":0.044,"smooth_ece":0.04,"brier":0.102,'
+    '"brier_skill":0.539,"auroc":0.928'
+)
+OLD = (
+    '{"map":{"method":"platt","slope":3.200895234709079,"intercept":11.364495516198101,'
+    '"lowest_score":-6.772275156122734,"highest_score":0.06603673904889673},"num_labels":400,'
+    '"num_right":268,"num_questions":400,"figures":{' + FIGURES + '},"threshold":{"score":'
+    '-3.0757015262208225,"rule":"sgr","max_risk":0.1,"confidence":0.95,"num_labels":400,'
+    '"coverage":0.5025,"risk":0.05472636815920398,"bound":0.09580919277880472},"model":"toy",'
+    '"fingerprint":null,"source":"g.jsonl","version":2,"judge":null,"scorer":"dise",'
+    '"selector":"last-3","scorer_settings":{},"holds_for":{"texts":"written","prompted":true,'
+    '"finished":true,"chat":null,"settings":{"max_tokens":[4],"temperature":[0.7]}},"fields":{}}'
+)
+"""Written by `dise calibrate` of 0.1.0, its figures cut short."""
+
+
+def test_a_file_of_the_last_release_holds_as_it_did(tmp_path: Path) -> None:
+    llm = LLM(ToyPredictor(), calibration=written(tmp_path, OLD))
+    asked = SamplingParams(max_tokens=4, temperature=0.7, seed=0)
+    [answer] = llm.generate([[1, 2]], asked)
+    [output] = answer.outputs
+    assert (output.scorer, output.selector) == ("dise", "last-3")
+    log_odds = 3.200895234709079 * output.score.value + 11.364495516198101
+    assert output.probability == pytest.approx(1 / (1 + math.exp(-log_odds)))
+    assert output.abstained == (output.score.value < -3.0757015262208225)
+    other = llm.generate([[1, 2]], asked.model_copy(update={"temperature": 1.0}))
+    assert reason(other) == "it was fitted with temperature 0.7, and this has 1.0"
+
+
+def test_a_setting_that_requests_no_longer_have_is_not_taken_for_their_own(tmp_path: Path) -> None:
+    old = OLD.replace('"max_tokens":[4]', '"max_tokens":[4],"early_exit":[true]')
+    llm = LLM(ToyPredictor(), calibration=written(tmp_path, old))
+    answers = llm.generate([[1, 2]], SamplingParams(max_tokens=4, temperature=0.7))
+    assert reason(answers) == "it was fitted with early_exit True, and this has unset"

@@ -38,9 +38,9 @@ from dise_decide.outputs import Finding
 from dise_eval.calibration import decisions as fitting
 from dise_eval.calibration.decided import DecidedLine, labelled
 from dise_eval.calibration.decided import labels_of as labels_of_lines
-from dise_eval.calibration.decisions import Promises
 from dise_eval.calibration.fitting import Labels
 from dise_eval.calibration.guarantee import Promise
+from dise_eval.calibration.making import Promises
 from dise_eval.calibration.searching import search
 from tests.app.serving import serving
 from tests.calibrations import FIGURES
@@ -283,6 +283,37 @@ def test_it_is_refused_for_anything_else(
 def test_a_map_of_choices_is_none_of_a_score() -> None:
     with pytest.raises(ValidationError, match="fit is not for a score"):
         fit_of(None, type="score", map=maps.Temperature(temperature=1))
+
+
+OLD_FIGURES = (
+    '"num_bins":10,"ece":0.144,"adaptive_ece":0.143,"smooth_ece":0.136,"brier":0.199,'
+    '"brier_skill":-0.001,"auroc":0.737'
+)
+OLD = (
+    '{"model":"countdown","fingerprint":null,"source":"p.jsonl","version":1,"params":{"reading":'
+    '"menu","orders":1,"confidence":"label-mass","joint":false,"layout":"cloze"},"chat":true,'
+    '"names":{"sign":{"type":"choice","question":{"instructions":"18","name":null,"type":"choice",'
+    '"choices":[{"value":"+","description":null},{"value":"-","description":null},{"value":"*",'
+    '"description":null}]},"map":{"method":"temperature","temperature":2.172832304271773,"top":null'
+    '},"num_labels":350,"num_inputs":350,"before":{' + OLD_FIGURES + '},"after":{' + OLD_FIGURES
+    + '},"threshold":{"score":0.35261829801178307,"rule":"sgr","max_risk":0.3,"confidence":0.95,'
+    '"num_labels":350,"coverage":0.9971428571428571,"risk":0.25501432664756446,"bound":'
+    '0.29629658373147727},"sets":{"coverage":0.9,"num_labels":350,"least":0.21650511719538054}}},'
+    '"types":{}}'
+)  # fmt: skip
+"""Written by `dise calibrate --decisions` of 0.1.0, its figures cut short."""
+
+
+def test_a_file_of_the_last_release_answers_as_it_did(llm: LLM, tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_text(OLD)
+    [raw] = llm.decide(PROBLEM, [SIGN], DecisionParams(layout="cloze")).answers
+    [found] = llm.decide(PROBLEM, [SIGN], calibration=tmp_path / "old.json").answers
+    expected = softmax(np.array(raw.diagnostics.logprobs) / 2.172832304271773)
+    assert found.shares == pytest.approx(expected, abs=1e-6)
+    assert found.abstained == (expected.max() < 0.35261829801178307)
+    assert found.answer_set is not None
+    inside = np.flatnonzero(expected >= 0.21650511719538054)
+    assert found.answer_set.values == tuple("+-*"[place] for place in inside)
 
 
 def test_what_is_asked_in_one_text_has_no_calibration() -> None:

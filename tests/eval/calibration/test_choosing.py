@@ -134,7 +134,7 @@ def test_a_threshold_is_chosen_on_questions_that_chose_no_score() -> None:
     by |= {"model": "m", "fingerprint": None, "judge": None, "scorer_settings": {}}
     by |= {"holds_for": Holding(texts="given")}
     ways = {name: by | {"selector": name} for name in ("full", "response")}
-    asked: Any = None, Promise(0.3, 0.9), "sgr", "x"
+    asked: Any = None, making.Promises(Promise(0.3, 0.9)), "x"
     first, second = labels.split(0.5)
     made = making.make(labels, ways, *asked)
     assert made.calibration.compared == choosing.choose(first, [*ways])

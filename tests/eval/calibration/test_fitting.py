@@ -8,7 +8,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from dise_core import InputError
 from dise_core.scoring.calibration import Platt
-from dise_eval.calibration import fitting
+from dise_eval.calibration import fitting, making
 from dise_eval.calibration.fitting import Labels
 
 
@@ -64,7 +64,7 @@ def test_labels_that_say_too_little_are_refused(labels: Labels, told: str) -> No
 def test_a_fold_without_answers_of_both_kinds_is_refused() -> None:
     one_wrong = Labels(np.arange(60.0), np.arange(60) > 0, np.arange(60))
     with pytest.raises(InputError, match="too few answers of one kind"):
-        fitting.held_out("isotonic", one_wrong)
+        making.fit_answers(one_wrong, "isotonic", making.Promises())
 
 
 def test_a_thousand_labels_are_enough_on_new_questions() -> None:
