@@ -20,7 +20,6 @@ from pydantic import (
     JsonValue,
     SerializerFunctionWrapHandler,
     ValidationError,
-    field_validator,
     model_serializer,
     model_validator,
 )
@@ -326,16 +325,6 @@ class Calibration(CalibrationFile, Fit):
     holds_for: Holding
     fields: dict[Text, Fit] = Field(default_factory=dict)
     compared: Comparison | None = None
-
-    @field_validator("version", mode="before")
-    @classmethod
-    def _is_of_today(cls, version: object) -> object:
-        if version == 1:
-            raise ValueError(
-                "it is of version 1, which does not say which answers it holds for; "
-                "fit it again with dise calibrate"
-            )
-        return version
 
     @model_serializer(mode="wrap")
     def _plainly(self, write: SerializerFunctionWrapHandler) -> Record:

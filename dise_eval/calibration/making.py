@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -13,7 +13,7 @@ import numpy as np
 from dise_core.errors import InputError
 from dise_core.plugins.catalog import Catalog
 from dise_core.records import Fields, Record
-from dise_core.scoring.calibration import Calibration, CalibrationFile, Figures, Fit, Threshold
+from dise_core.scoring.calibration import Calibration, CalibrationFile, Fit, Threshold
 from dise_eval.calibration import choosing, fitting, rows, searching, sentences
 from dise_eval.calibration.fitting import Labels, M, Making, Map, Method, Outcomes
 from dise_eval.calibration.guarantee import Promise, Rule
@@ -101,43 +101,25 @@ def fit_each(
     return fits, left_out
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Made:
-    """A calibration of answers and what it is of. place: of the score that was chosen of
-    several.
-    """
-
-    calibration: Calibration
-    fitted: Fitted[Map]
-    place: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class HeldOut:
-    """What a calibration does on questions that nothing of it was fitted on. figures:
-    None for too few answers. coverage, risk: the share of answers at or above its
-    threshold, and the share of wrong ones among these.
-    """
-
-    num_labels: int
-    num_questions: int
-    figures: Figures | None
-    coverage: float | None
-    risk: float | None
-
-
 def calibrate(path: Path, options: Fields, promises: Promises, catalog: Catalog) -> Result:
     """Return the calibration of labelled answers, or of their fields."""
     labels, origins = rows.read(path, options, catalog)
     method, name = options["method"], path.name
     if not options["fields"]:
         training, holdout = labels.split(options["held_out"])
-        made = make(training, origins, method, promises, name)
-        return _result(made, try_out(made, holdout) if options["held_out"] else None)
+        calibration, fitted = make(training, origins, method, promises, name)
+        if calibration.compared is not None:
+            holdout = _column(holdout, [*origins].index(calibration.compared.chosen))
+        tried = try_out(fitted, holdout) if options["held_out"] else None
+        about: Record = {"held_out": tried}
+        if fitted.search is not None:
+            about["threshold_reason"] = fitted.search.reason
+        drawn = fitted.held_out.scores, fitted.labels, fitted.search
+        return Result(calibration, about, sentences.of_answers(calibration, about), drawn)
     if options["held_out"] or labels.scores.ndim > 1:
         raise InputError("--fields takes one --score and no --held-out")
     groups = rows.by_field(path, options)
-    overall = make(labels, origins, method, Promises(), name).calibration
+    overall = make(labels, origins, method, Promises(), name)[0]
 
     def fit_field(_: str, labels: Labels) -> Fit:
         labels.check(fitting.LEAST_OF_FIELD)
@@ -152,9 +134,9 @@ def calibrate(path: Path, options: Fields, promises: Promises, catalog: Catalog)
 
 def make(
     labels: Labels, origins: Origins, method: Method | None, promises: Promises, source: str
-) -> Made:
-    """Return the calibration. Raises InputError without a map or a threshold that does as
-    asked.
+) -> tuple[Calibration, Fitted[Map]]:
+    """Return the calibration, and what it is of. Raises InputError without a map or a
+    threshold that does as asked.
 
     One of several contenders is chosen first; for a promise, which needs labels that the
     choice owes nothing to, on half of the questions, and all else is fitted on the others.
@@ -162,13 +144,15 @@ def make(
     if len(origins) > 1:
         choosers, labels = labels.split(0.5) if promises.risk else (labels, labels)
         compared = choosing.choose(choosers, [*origins])
-        name, place = compared.chosen, [*origins].index(compared.chosen)
-        origin = {name: origins[name] | {"compared": compared}}
-        labels = replace(labels, scores=labels.scores[:, place])
-        return replace(make(labels, origin, method, promises, source), place=place)
+        labels = _column(labels, [*origins].index(compared.chosen))
+        origins = {compared.chosen: origins[compared.chosen] | {"compared": compared}}
     [scored_by] = origins.values()
     fit, fitted = fit_answers(labels, method, promises)
-    return Made(Calibration(**scored_by, **dict(fit), source=source), fitted)
+    return Calibration(**scored_by, **dict(fit), source=source), fitted
+
+
+def _column(labels: Labels, place: int) -> Labels:
+    return replace(labels, scores=labels.scores[:, place])
 
 
 def fit_answers(
@@ -196,45 +180,24 @@ def _of_both_kinds(method: Method, labels: Labels) -> Map:
     return fitting.FITS[method](labels)
 
 
-def try_out(made: Made, labels: Labels) -> HeldOut:
-    """Return its figures on other labels. Raises InputError unless both kinds exist."""
+def try_out(fitted: Fitted[Map], labels: Labels) -> Record:
+    """Return what a fit does on questions that nothing of it was fitted on: its figures,
+    None for too few answers, and with a threshold the share of answers at or above it,
+    and that of wrong ones among these. Raises InputError unless both kinds exist.
+    """
     if labels.is_right.all() or not labels.is_right.any():
         raise InputError(
             f"the {len(labels)} answers held out are not of both kinds: hold out more questions",
             "held_out",
         )
-    if made.place is not None:
-        labels = replace(labels, scores=labels.scores[:, made.place])
-    threshold, coverage, risk = made.calibration.threshold, None, None
-    if threshold is not None:
+    coverage = risk = None
+    if (threshold := fitted.threshold) is not None:
         is_answered = labels.scores >= threshold.score
         coverage = float(is_answered.mean())
         risk = float(np.mean(~labels.is_right[is_answered])) if is_answered.any() else 0.0
-    num_right = int(labels.is_right.sum())
-    is_told = is_enough(labels.num_questions, num_right, len(labels) - num_right)
-    probabilities = fitting.probable(made.fitted.map, labels).scores
-    figures = fitting.figures(probabilities, labels) if is_told else None
-    return HeldOut(len(labels), labels.num_questions, figures, coverage, risk)
-
-
-def _result(made: Made, tried: HeldOut | None) -> Result:
-    calibration, fitted = made.calibration, made.fitted
-    about: Record = {"held_out": None}
-    lines = [f"{calibration.scorer} over {calibration.selector} of {calibration.model}"]
-    lines.append(sentences.of_holding(calibration.holds_for))
-    lines += [] if calibration.compared is None else [f"{calibration.compared}"]
-    lines.append(sentences.of_fit(calibration))
-    if fitted.search is not None:
-        about["threshold_reason"] = fitted.search.reason
-        lines.append(f"it is there because {fitted.search.reason}")
-    if tried is not None:
-        about["held_out"] = asdict(tried) | {"figures": tried.figures and dict(tried.figures)}
-        answered = (
-            "" if tried.risk is None else f"; answers {tried.coverage:.1%}, {tried.risk:.1%} wrong"
-        )
-        lines.append(
-            f"held out, {tried.num_labels} labels of {tried.num_questions} questions: "
-            f"{sentences.of_figures(tried.figures)}{answered}"
-        )
-    drawn = fitted.held_out.scores, fitted.labels, fitted.search
-    return Result(calibration, about, lines, drawn)
+    num_questions, num_right = labels.num_questions, int(labels.is_right.sum())
+    figures = None
+    if is_enough(num_questions, num_right, len(labels) - num_right):
+        figures = dict(fitting.figures(fitting.probable(fitted.map, labels).scores, labels))
+    counts = {"num_labels": len(labels), "num_questions": num_questions}
+    return {**counts, "figures": figures, "coverage": coverage, "risk": risk}

@@ -21,7 +21,7 @@ from dise_core.plugins.catalog import Catalog
 from dise_core.records import Fields, Record
 from dise_core.scoring.calibration import Holding, pattern_of
 from dise_eval.calibration.fitting import Labels
-from dise_eval.experiments.scoring import OF_SELECTOR, Contender, Contenders, names_in
+from dise_eval.experiments.scoring import OF_SELECTOR, Contenders, names_in
 
 JOURNAL = "journal.jsonl"
 
@@ -236,7 +236,7 @@ def _origin(first: Fields, settings: Fields, options: Fields, catalog: Catalog) 
 def _scored_by(
     specifications: Sequence[str], facts: Fields, options: Fields, catalog: Catalog
 ) -> Origins:
-    """Return how scores were computed, by name: all as one, or each to choose among."""
+    """Return how the score, or each to choose among, was computed, by name."""
     contenders = Contenders.of(specifications, catalog).members
     if options["selector"] and len(contenders) > 1:
         single = [_scored_by([name], facts, options, catalog) for name in specifications]
@@ -247,23 +247,26 @@ def _scored_by(
             "name one, or choose one by --selector auto.",
             "score",
         )
-    scored = _part(contenders[0], catalog)
+    [contender] = contenders
+    name, selector, _ = names_in(contender.label, catalog)
     model = options["model_name"] or facts.get("model")
     judge = options["judge_name"] or facts.get("judge")
     if not isinstance(model, str):
         raise InputError("the file does not name its model: name it with --model-name", "model")
-    asks_judge = contenders[0].scorer.asks == "judge"
+    asks_judge = contender.scorer.asks == "judge"
     if asks_judge and not isinstance(judge, str):
         raise InputError(
-            f"scorer {scored['scorer']!r} asks a judge that the file does not name: --judge-name",
-            "judge",
+            f"scorer {name!r} asks a judge that the file does not name: --judge-name", "judge"
         )
     tokenizer, is_its_model = facts.get("tokenizer"), model == facts.get("model")
     scored = {
         "model": model,
         "fingerprint": tokenizer if is_its_model and isinstance(tokenizer, str) else None,
         "judge": judge if asks_judge else None,
-        **scored,
+        "scorer": name,
+        "selector": selector or contender.scorer.default_selector,
+        "scorer_settings": contender.scorer.model_dump(mode="json"),
+        "selector_settings": dict(contender.selector_settings),
     }
     return {specifications[0]: scored}
 
@@ -350,16 +353,6 @@ def _of_the_first(params: Record) -> Record:
     """Return the params of the best of several answers, where several were returned."""
     n = params.get("n", 1)
     return params if params.get("best_of") or n == 1 else params | {"n": 1, "best_of": n}
-
-
-def _part(contender: Contender, catalog: Catalog) -> Record:
-    name, selector, _ = names_in(contender.label, catalog)
-    return {
-        "scorer": name,
-        "selector": selector or contender.scorer.default_selector,
-        "scorer_settings": contender.scorer.model_dump(mode="json"),
-        "selector_settings": dict(contender.selector_settings),
-    }
 
 
 def _dict(value: object) -> Record:

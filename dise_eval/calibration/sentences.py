@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from dise_core.scoring.calibration import Figures, Fit, Holding, Threshold
+from dise_core.records import Fields
+from dise_core.scoring.calibration import Calibration, Figures, Fit, Threshold
 from dise_eval.statistics.resampling import LEAST_OF_KIND, LEAST_QUESTIONS, is_enough
 
 
@@ -12,6 +13,24 @@ def of_groups(fits: Mapping[str, str], left_out: Mapping[str, str]) -> Iterator[
     """Yield a line of each fit by its name, and why others have none."""
     yield from (f"{name}: {text}" for name, text in fits.items())
     yield from (f"{name}: left out, {why}" for name, why in left_out.items())
+
+
+def of_answers(calibration: Calibration, about: Fields) -> Iterator[str]:
+    """Yield what was fitted, and what is known about it besides."""
+    yield f"{calibration.scorer} over {calibration.selector} of {calibration.model}"
+    yield f"holds for {calibration.holds_for.model_dump_json(exclude_none=True)}"
+    if calibration.compared is not None:
+        yield f"{calibration.compared}"
+    yield of_fit(calibration)
+    if "threshold_reason" in about:
+        yield f"it is there because {about['threshold_reason']}"
+    if (tried := about["held_out"]) is not None:
+        answered = "" if tried["risk"] is None else "; answers {coverage:.1%}, {risk:.1%} wrong"
+        yield (
+            f"held out, {tried['num_labels']} labels of {tried['num_questions']} questions: "
+            f"{of_figures(tried['figures'] and Figures(**tried['figures']))}"
+            f"{answered.format(**tried)}"
+        )
 
 
 def of_fit(fit: Fit) -> str:
@@ -49,13 +68,3 @@ def of_threshold(threshold: Threshold | None) -> str:
         f"{threshold.num_labels} questions with one answer each {threshold.coverage:.1%} answered, "
         f"{threshold.risk:.1%} of it wrong"
     )
-
-
-def of_holding(holding: Holding) -> str:
-    """Return what a calibration holds for."""
-    facts = holding.model_dump(exclude={"settings"}, exclude_none=True)
-    for name, values in (holding.settings or {}).items():
-        facts[name] = " or ".join(map(str, values))
-    if holding.texts == "written" and holding.settings is None:
-        facts["any settings"] = "as the labels do not say with which"
-    return f"fitted with {', '.join(f'{name} {value!s:.80}' for name, value in facts.items())}"

@@ -330,11 +330,6 @@ def test_another_model_is_refused_by_name(changes: dict[str, Any], told: str) ->
     assert LLM(ToyPredictor(), calibration=made(fingerprint=None)).planner.calibration is not None
 
 
-def test_a_file_of_before_says_that_it_must_be_fitted_again(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="fit it again with dise calibrate"):
-        Calibration.load(written(tmp_path, RECORD | {"version": 1}))
-
-
 FIGURES = (
     '"num_bins":10,"ece":0.046,"adaptive_ece":0.044,"smooth_ece":0.04,"brier":0.102,'
     '"brier_skill":0.539,"auroc":0.928'

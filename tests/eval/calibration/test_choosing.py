@@ -136,13 +136,13 @@ def test_a_threshold_is_chosen_on_questions_that_chose_no_score() -> None:
     ways = {name: by | {"selector": name} for name in ("full", "response")}
     asked: Any = None, making.Promises(Promise(0.3, 0.9)), "x"
     first, second = labels.split(0.5)
-    made = making.make(labels, ways, *asked)
-    assert made.calibration.compared == choosing.choose(first, [*ways])
-    assert made.calibration.selector == "response"
+    made, _ = making.make(labels, ways, *asked)
+    assert made.compared == choosing.choose(first, [*ways])
+    assert made.selector == "response"
     alone = Labels(second.scores[:, 1], second.is_right, second.questions)
-    expected = making.make(alone, {"response": ways["response"]}, *asked).calibration
-    assert (made.calibration.map, made.calibration.threshold) == (expected.map, expected.threshold)
-    assert made.calibration.num_labels == 200
+    expected, _ = making.make(alone, {"response": ways["response"]}, *asked)
+    assert (made.map, made.threshold) == (expected.map, expected.threshold)
+    assert made.num_labels == 200
 
 
 @pytest.mark.parametrize(
