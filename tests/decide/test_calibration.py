@@ -138,12 +138,16 @@ def test_too_few_labels_for_a_coverage_are_refused_by_number() -> None:
         fitting.answer_sets(labels, None, 0.99)
 
 
-def test_a_promise_takes_one_question_of_each_input_and_other_inputs_than_the_map() -> None:
+@pytest.mark.parametrize("promises", [{"risk": Promise(0.3, 0.9)}, {"coverage": 0.9}])
+def test_a_promise_takes_one_question_of_each_input_and_other_inputs_than_the_map(
+    promises: dict[str, Any],
+) -> None:
     labels, _ = drawn(np.random.default_rng(6), 1200, 3)
     labels = Labels(labels.scores, labels.is_right, labels.questions // 3)
-    fit, _ = fitted(labels, THREE, risk=Promise(0.3, 0.9), rule="ltt", coverage=0.9)
+    fit, _ = fitted(labels, THREE, rule="ltt", **promises)
     assert (fit.num_inputs, fit.num_labels) == (200, 600)
-    assert fit.threshold.num_labels == fit.sets.num_labels == 200
+    kept = [promise.num_labels for promise in (fit.threshold, fit.sets) if promise is not None]
+    assert kept == [200]
 
 
 def fit_of(question: Question | None, **more: Any) -> maps.QuestionFit:
