@@ -29,7 +29,7 @@ def test_the_first_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_selector_of_ones_own_works() -> None:
     names: dict[str, Any] = {"__name__": "my_selectors"}
     exec(compile(BLOCKS[2], "<README.md>", "exec"), names)
-    selector = names["dise_selectors"]()["every-second"]()
+    selector = names["EverySecond"]()
     sequence = TokenSequence(np.arange(7), 2)
     assert np.flatnonzero(selector.select(sequence)).tolist() == [2, 4, 6]
 

@@ -1,13 +1,19 @@
-"""LLM.from_model: modules in memory answer as transformers computes them."""
+"""LLM.from_model: modules in memory answer as transformers computes them; and the adapter of the
+docs for a class that transformers lacks.
+"""
 
 from __future__ import annotations
 
+import json
+import shutil
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from fastapi.testclient import TestClient
+from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import nn
 from transformers import PreTrainedTokenizerFast, RobertaConfig, RobertaForMaskedLM
@@ -17,7 +23,7 @@ from dise_core import LLM, AsyncLLM, Causal, InputError, SamplingParams, Scoring
 from dise_core.testing import check_mask_predictor
 from tests import reference_a2d
 from tests.adapters.agreement import assert_alike
-from tests.pages import ROOT, python_of
+from tests.pages import ROOT, python_of, titled
 
 NAMES = ["<s>", "<pad>", "</s>", "<unk>", *"abcdefghijklmnopqrstuvwxyz ", "<mask>"]
 PROMPTS, RESPONSES = ["<s>abc", "<s>a question"], ["some words", "no"]
@@ -148,6 +154,57 @@ def test_transformers_generates_by_the_lines_of_the_docs(tmp_path: Path) -> None
     width = max(map(len, expected))
     rows = [[*row, *[pad] * (width - len(row))] for row in expected]
     assert names["ids"].tolist() == rows
+
+
+NETWORK = """
+from torch import nn
+
+
+class Network(nn.Module):
+    def __init__(self, fields):
+        super().__init__()
+        self.embedding = nn.Embedding(fields["vocab_size"], 16)
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.head = nn.Linear(16, fields["vocab_size"])
+
+    def forward(self, ids, attention_mask=None):
+        padding = None if attention_mask is None else attention_mask == 0
+        return self.head(self.layer(self.embedding(ids), src_key_padding_mask=padding))
+"""
+"""No class of transformers."""
+
+
+def test_the_adapter_of_the_docs_reads_a_class_that_transformers_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "our_network.py").write_text(NETWORK)
+    page = (ROOT / "docs/plugins.md").read_text()
+    (tmp_path / "dise_own.py").write_text(titled(page)["dise_own.py"])
+    monkeypatch.syspath_prepend(tmp_path)
+    embedded, folder = ROOT / "adapters/dise_adapters/embedded/countdown", tmp_path / "checkpoint"
+    folder.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(embedded / name, folder)
+    fields = json.loads((embedded / "config.json").read_text())
+    fields |= {"architectures": ["OurOwn"], "longest": 64}
+    (folder / "config.json").write_text(json.dumps(fields))
+    torch.manual_seed(0)
+    network = import_module("our_network").Network(fields).eval()
+    save_file(network.state_dict(), folder / "model.safetensors")
+
+    llm = LLM(folder, plugins=[import_module("dise_own")])
+    check_mask_predictor(llm.predictor)
+    ids, prompts = list(range(1, 13)), [[1], [1, 2, 3, 4]]
+    responses = [ids[len(prompt) :] for prompt in prompts]
+    params = ScoringParams(selector="response")
+    answers = llm.score(prompts, [responses[0], responses[1][:3]], params)
+    for prompt, answer in zip(prompts, answers, strict=True):
+        text = [*prompt, *answer.outputs[0].token_ids]
+        with torch.no_grad():
+            logprobs = network(torch.tensor([text]))[0].double().log_softmax(-1)
+        expected = np.mean([float(logprobs[i, text[i]]) for i in range(len(prompt), len(text))])
+        assert answer.outputs[0].score.value == pytest.approx(expected, abs=1e-5)
+    assert llm.generate(prompts, SamplingParams(max_tokens=4))[0].outputs[0].score.value < 0
 
 
 class Scaled(RobertaForMaskedLM):  # type: ignore[misc]

@@ -57,6 +57,7 @@ VLLM = "needs vLLM; tests/vllm run it there"
 SGLANG = "needs SGLang; tests/sglang/test_given_texts.py has a server for it"
 SERVER = "needs a server; tests/app/test_serve.py starts one for it"
 PLUGIN = "needs the plugin installed; tests/app/test_third_party.py does it"
+NETWORK = "needs the reader's own class; tests/adapters/test_from_model.py has one"
 CLUSTER = "needs a corpus, or Ray; tests/cluster runs such lines"
 WALK = "needs what the lines before it write; a test walks the page"
 JUDGE = "needs a judge's file; tests/eval/experiments/test_runs.py runs the verb"
@@ -70,8 +71,8 @@ PYTHON_ELSEWHERE = {
     ("decisions.md", "problems.jsonl"): WALK,
     ("decisions.md", "decisions.json"): WALK,
     ("serving.md", ""): SERVER,
+    ("plugins.md", "our_network"): NETWORK,
     ("corpus.md", "import ray"): CLUSTER,
-    ("corpus.md", "datatrove"): CLUSTER,
 }
 """Blocks that do not run here, by the page and what stands in them."""
 
@@ -235,6 +236,20 @@ NARROW = ("README.md", "index.md", "tutorial.md", "python.md", "models.md", "plu
 def test_commands_fit_beside_the_contents_of_the_site(page: Path) -> None:
     blocks = [text for kind, text in BLOCK.findall(page.read_text()) if kind in {"", "bash"}]
     assert [line for text in blocks for line in text.splitlines() if len(line) > 82] == []
+
+
+def test_the_page_of_architecture_tells_the_size_of_each_package() -> None:
+    """To a quarter, and to a hundred lines."""
+    page = (ROOT / "docs/architecture.md").read_text()
+    told = re.findall(r"^\| `(dise\w*)`[^|]*\| ([\d.]+) \|", page, re.MULTILINE)
+    folders = {path.parent for path in ROOT.glob("*/__init__.py")}
+    folders |= {path.parent for path in ROOT.glob("*/dise_*/__init__.py")}
+    folders -= {ROOT / "tests"}
+    assert {package for package, _ in told} == {folder.name for folder in folders}
+    for package, thousands in told:
+        [folder] = [folder for folder in folders if folder.name == package]
+        lines = sum(len(path.read_text().splitlines()) for path in folder.rglob("*.py"))
+        assert float(thousands) * 1000 == pytest.approx(lines, rel=0.25, abs=100), package
 
 
 def test_the_first_page_of_the_site_tells_how_llada_scores_a_text() -> None:

@@ -1,5 +1,5 @@
 """A really started `dise serve` on the embedded model, asked with the official openai client,
-with plain HTTP, and as docs/serving.md asks.
+with plain HTTP, and as docs/serving.md and docs/reference/http.md ask.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def test_a_server_tells_where_it_is_and_logs_what_was_asked_until_ctrl_c() -> No
     )
 
 
-PAGE = (ROOT / "docs/serving.md").read_text()
+PAGE = "".join((ROOT / "docs" / name).read_text() for name in ("serving.md", "reference/http.md"))
 WRITTEN_FOR = "http://127.0.0.1:8000"
 CURLS = re.findall(r"```bash\n(.*?)```", PAGE, flags=re.DOTALL)
 PYTHON = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)

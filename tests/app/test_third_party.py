@@ -406,8 +406,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environmen
     packages = [path.parent.name for path in (ROOT / "examples").glob("*/pyproject.toml")]
     for name in packages:
         shutil.copytree(ROOT / "examples" / name, folder / name)
-    written(folder / "readme", "README.md")
-    environment.build(*(folder / name for name in packages), folder / "readme")
+    environment.build(*(folder / name for name in packages))
     yield environment
     environment.close()
 
@@ -435,12 +434,6 @@ def test_the_example_plugin_works_by_name_and_its_own_tests_pass(environment: En
     )
     in_python = environment.run(environment.python, "-c", script)
     assert float(in_python.stdout) == pytest.approx(score["value"])
-
-
-def test_the_readmes_selector_installs_as_printed(environment: Environment) -> None:
-    [scored] = environment.each((*SCORE, "1+2=3", "--selector", "every-second+last-3"))
-    selected = [token["selected"] for token in scored.output["tokens"]]
-    assert selected == [True, False, True, True, True]
 
 
 @pytest.mark.timeout(600)
@@ -558,16 +551,13 @@ def test_the_example_of_a_masked_model_passes_its_kit_and_scores_as_bert_alone(
 def test_a_stranger_builds_the_plugins_page_from_an_empty_folder(
     environment: Environment, tmp_path: Path
 ) -> None:
-    """A scorer, a selector, a length controller, a policy and a reviser, each through its kit,
-    and by name.
-    """
+    """A scorer, a selector, a length controller and a policy, each through its kit and by name."""
     environment.build(source := written(tmp_path / "page", "docs/plugins.md"))
-    assert "5 passed" in environment.tests_of(source)
-    names = ("--length", "halving", "--unmasking", "apart", "--reviser", "weakest-token")
+    assert "4 passed" in environment.tests_of(source)
+    names = ("--length", "halving", "--unmasking", "apart")
     write = ("83,18,75 -> 10", "--max-tokens", "32", "--scorer", "mean-entropy", "--json")
     [done] = environment.each(("generate", *write, *names, "--unmasking-setting", "gap=3"))
     assert done.output["score"]["scorer"] == "mean-entropy"
-    assert len(done.output["revisions"]) == 1
 
 
 def test_a_taken_name_is_its_plugins_own_and_plugins_may_be_left_out(
