@@ -11,6 +11,16 @@ STRUCK: Mapping[tuple[str, str], str] = MappingProxyType(
             (("option", name) for name in ("logits", "logits_settings", "logits_setting")),
             "take logit_bias or a constraint, which say what is written.",
         ),
+        **{
+            ("option", name): f"it is a setting of the unmasking policy: "
+            f"unmasking_settings={{{name!r}: {value}}} (--unmasking-setting {name}={text})."
+            for name, value, text in (
+                ("eps", 0.001, "0.001"),
+                ("logits_eos_inf", True, "true"),
+                ("confidence_eos_eot_inf", True, "true"),
+                ("tempered_confidence", True, "true"),
+            )
+        },
         ("option", "early_exit"): "take length='until-end', which stops after the block that ends "
         "the answer.",
     }

@@ -17,6 +17,7 @@ from dise_core.plugins.kinds import CONSTRAINT, LENGTH, REVISER, UNMASKING, Kind
 from dise_core.records import ABSENT, first_difference
 from dise_core.scoring.calibration import Calibration
 from dise_core.scoring.sequence_scorer import SequenceScorer
+from dise_core.writing.policy import UnmaskingPolicy
 
 NOT_OF_ANSWERS = {"seed", "steps", "n", "best_of", *ScoringParams.model_fields} - {"block_length"}
 """Fields of SamplingParams that leave the share of right answers as it is, or stand for others."""
@@ -183,6 +184,8 @@ def _of_settings(calibration: Calibration, answers: Answers) -> Iterator[str]:
         aliases = lengths if name == "length" and value in lengths else (value,)
         if not any(holding.allows(name, alias, default) for alias in aliases):
             yield _other_setting(name, value, holding.settings.get(name, (default,)))
+    for name in sorted(holding.settings.keys() - defaults.keys()):
+        yield _other_setting(name, None, holding.settings[name])  # it was taken out since
 
 
 def _other_setting(name: str, value: object, fitted: Sequence[object]) -> str:
@@ -225,6 +228,10 @@ def settings_of_answers(
         fields = {} if strategy is None else strategy.model_dump(mode="json")
         settings[f"{kind.option}_settings"] = fields
     policy = catalog.required(UNMASKING, params)
+    # Files of before all policies had these settings do not name them.
+    for name, field in UnmaskingPolicy.model_fields.items():
+        if getattr(policy, name) == field.default:
+            del settings["unmasking_settings"][name]
     settings["tokens_per_step"] = policy.rate_of(params)
     if params.cache not in ("prefix", "dual"):
         settings["cache"] = "exact"  # as any other that changes no answer

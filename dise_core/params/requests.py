@@ -91,9 +91,6 @@ class Denoising(Scoring):
         default=None, ge=1, le=MAX_STEPS
     )
     """Denoising steps in all, spread over the blocks, instead of tokens_per_step."""
-    eps: float | None = Field(default=None, gt=0, lt=1)
-    """Dream's schedule: the steps are even in diffusion time, which falls from 1 to eps,
-    instead of in tokens."""
     top_k: int = Field(default=0, ge=0, lt=2**31)
     """Draw only from this many of the likeliest tokens; 0 means all."""
     unmasking: UnmaskingLike = Field(
@@ -129,13 +126,6 @@ class Denoising(Scoring):
     logit_bias: LogitBias = Field(default_factory=dict)
     """What is added to a token's logit before it is written, from -100 to 100;
     log-probabilities and confidences stay the model's own."""
-    logits_eos_inf: bool = False
-    """Never write the end token, and leave it out of the confidences, as LLaDA's option."""
-    confidence_eos_eot_inf: bool = False
-    """Commit end tokens last: they count for nothing in the confidences, as LLaDA's option."""
-    tempered_confidence: bool | None = None
-    """Rank candidates after temperature, top_p and top_k, as Dream, or before, as LLaDA;
-    without it as the model's own sampler."""
     stop_at: float | None = Field(default=None, allow_inf_nan=False)
     """Write the best_of answers in waves, first n and then always as many again, until
     one is this sure: a probability of being right with a calibration, else a score."""

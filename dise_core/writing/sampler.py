@@ -64,8 +64,8 @@ class Sampler:
 
     def schedule(self, num_masked: int, num_steps: int | None) -> Schedule:
         """Return the schedule of a block; num_steps None: at `rate`."""
-        if self.params.eps is not None:
-            return in_time(num_steps or -(-num_masked // self.rate), self.params.eps)
+        if self.policy.eps is not None:
+            return in_time(num_steps or -(-num_masked // self.rate), self.policy.eps)
         if num_steps is None:
             return Schedule(repeat(self.rate))
         return in_steps(num_masked, num_steps)
@@ -89,9 +89,9 @@ class Sampler:
 
     @cached_property
     def _candidates(self) -> Callable[..., Candidates]:
-        params, end, is_tempered = self.params, self.special.eos_id, self.params.tempered_confidence
-        ends = tuple(sorted(self.special.eos_ids))
-        unwritten = (end,) if params.logits_eos_inf and end is not None else ()
+        params, policy, end = self.params, self.policy, self.special.eos_id
+        ends, is_tempered = tuple(sorted(self.special.eos_ids)), policy.tempered_confidence
+        unwritten = (end,) if policy.logits_eos_inf and end is not None else ()
         if is_tempered is None:
             published = self.info.tempered_confidence
             is_tempered = params.is_drawn if published == "drawn" else published
@@ -100,9 +100,9 @@ class Sampler:
             temperature=params.temperature,
             top_p=params.top_p,
             top_k=params.top_k,
-            forbidden=(*self._never_written, *params.forbidden_token_ids, *unwritten),
+            forbidden=(*self._never_written, *params.forbidden_token_ids),
             is_tempered=is_tempered,
-            unranked=ends if params.confidence_eos_eot_inf else unwritten,
+            unranked=ends if policy.confidence_eos_eot_inf else unwritten,
             allowed=tuple(params.allowed_token_ids),
             bias=params.biases,
         )

@@ -95,7 +95,7 @@ def test_finding_ways_ends_as_soon_as_it_is_stopped() -> None:
 
 def test_the_empty_text_alone_has_no_ways_where_no_end_may_be_written() -> None:
     asked = {"constraint": "regex", "constraint_settings": {"regex": ""}, "max_tokens": 8}
-    for more in ({"logits_eos_inf": True}, {"forbidden_token_ids": (END,)}):
+    for more in ({"unmasking_settings": {"logits_eos_inf": True}}, {"forbidden_token_ids": (END,)}):
         params = SamplingParams.model_validate({**asked, **more})
         with pytest.raises(InputError, match="no answer of 8 tokens meets the constraint"):
             LLM(ToyPredictor()).generate([[4, 5]], params)
