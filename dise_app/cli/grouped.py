@@ -18,6 +18,9 @@ UsageError: type[Any] = typer.BadParameter.__mro__[1]
 MOST_USED = "Most used"
 """The heading of a verb's first group."""
 
+RARE = "What few need"
+"""The heading of its last."""
+
 METAVARS = {int: "INTEGER", float: "FLOAT", str: "TEXT", Path: "PATH"}
 """How the help calls the values of these types, whatever typer calls them."""
 
@@ -68,7 +71,7 @@ class GroupedCommand(TyperCommand):
             raise
         except UsageError as error:
             name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
-            if sentence := struck("option", name):
+            if sentence := struck("command option", name) or struck("option", name):
                 raise UsageError(sentence, ctx) from None
             raise
 
@@ -84,7 +87,8 @@ class GroupedCommand(TyperCommand):
                 heading, names = "Arguments", parameter.metavar or names
             if names:
                 groups.setdefault(heading, []).append((names, about))
-        for heading, rows in groups.items():
+        for heading in sorted(groups, key=RARE.__eq__):  # all others stay as they come
+            rows = groups[heading]
             with formatter.section(heading):
                 write_rows(formatter, rows)
 

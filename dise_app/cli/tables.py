@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -9,15 +10,21 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
-from dise_app.cli.grouped import METAVARS, MOST_USED, without_none
+from dise_app.cli.grouped import METAVARS, MOST_USED, RARE, without_none
 from dise_app.files.texts import json_or_text, settings
-from dise_core import EngineConfig, SamplingParams, ScoringParams
+from dise_core import EngineConfig, InputError, SamplingParams, ScoringParams
+from dise_core.errors import did_you_mean
 from dise_core.params.base import Params
-from dise_core.params.marks import Opposite
+from dise_core.params.marks import Mark, Opposite
 from dise_core.plugins.kinds import KINDS, STRATEGIES, Kind
 
 OptionType = tuple[Any, Any]
 """An option's type, annotated for typer, and its default or REQUIRED."""
+
+MODEL_ARGS = (
+    "What few need to say of a model: a=1,b=2 gives two keys, and PART.KEY=VALUE one of an object; "
+    "may be repeated. Keys:"
+)
 
 Verb = Callable[..., None]
 
@@ -62,10 +69,10 @@ class Own:
 
 
 class FieldOptions:
-    """The fields of a class of params.py as options. The verb gets those that the user
-    named, and `defaults`, which replace the class's own. without: fields that are no
-    options here, each with its reason. panel: the heading of fields that PANELS do not
-    know. more: further classes.
+    """The fields of a class of params/ as options, where its marks let the command have
+    them. The verb gets those that the user named, and `defaults`, which replace the
+    class's own. without: fields that are no options here, each with its reason. panel: the
+    heading of fields that PANELS do not know. more: further classes.
     """
 
     def __init__(
@@ -81,8 +88,10 @@ class FieldOptions:
         self.options: dict[str, OptionType] = {}
         self.headings: dict[str, str | None] = {}
         fields = [item for cls in (params, *more) for item in cls.model_fields.items()]
+        self._model_args = {n: field for n, field in fields if Mark.MODEL_ARG in field.metadata}
+        hidden = {*self.without, *self._model_args}
         for name, field in fields:
-            if name in self.without:
+            if name in hidden or Mark.NOT_OF_THE_COMMAND in field.metadata:
                 continue
             # Settings are given one at a time.
             flag = name.removesuffix("s") if name.endswith("_settings") else name
@@ -90,18 +99,29 @@ class FieldOptions:
             panels = (PANELS[cls] for cls in PANELS if name in cls.model_fields)
             self._fields[flag] = name, field
             self.options[flag] = _option(name, field, defaults.get(name, default))
-            self.headings[flag] = next(panels, panel)
+            self.headings[flag] = RARE if Mark.RARE in field.metadata else next(panels, panel)
+        if self._model_args:
+            about = f"{MODEL_ARGS} {', '.join(sorted(self._model_args))}."
+            self.options["model_args"] = option(list[str] | None, about, metavar="KEY=VALUE")
+            self.headings["model_args"] = RARE
 
     def read(self, values: Mapping[str, Any], explicit: Collection[str]) -> dict[str, Any]:
         """Return the defaults, and the values of those that the user named."""
         for kind in STRATEGIES:
             if kind.option in explicit and kind.option in self._fields:
                 _use_classes(kind, values[kind.option])
-        return self._defaults | {
-            name: settings(values[flag]) if get_origin(field.annotation) is dict else values[flag]
-            for flag, (name, field) in self._fields.items()
-            if flag in explicit
-        }
+        args = values["model_args"] if "model_args" in explicit and self._model_args else ()
+        return (
+            self._defaults
+            | _model_args(args, self._model_args)
+            | {
+                name: settings(values[flag])
+                if get_origin(field.annotation) is dict
+                else values[flag]
+                for flag, (name, field) in self._fields.items()
+                if flag in explicit
+            }
+        )
 
 
 OptionTable = Own | FieldOptions
@@ -112,6 +132,20 @@ imported before anybody knows what else it brings.
 
 ASKED = ("__signature__", "__annotations__", "headings", "left_out")
 """What typer and the help ask of a verb."""
+
+
+def _model_args(args: Iterable[str], fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
+    """Return what --model-args say. Raises InputError for a key that is none."""
+    pairs = [pair for arg in args for pair in re.split(r",(?=[\w.]+=)", arg)]
+    texts = [name for name in fields if without_none(fields[name].annotation) is str]
+    values = settings(pairs, texts)
+    for name in values.keys() - fields.keys():
+        raise InputError(
+            f"--model-args has no key {name!r:.80}{did_you_mean(name, fields) or '.'} Its keys: "
+            f"{', '.join(sorted(fields))}",
+            "model_args",
+        )
+    return values
 
 
 def _use_classes(kind: Kind[Any], names: str) -> None:
@@ -176,7 +210,7 @@ def _number_or_none(text: str | int) -> int | None:
 def verb(*most_used: str, **tables: Table) -> Callable[[Verb], Verb]:
     """Return a decorator that gives a verb the tables' options after its own, which it
     gets as its argument `parts`, and --debug, which main reads. most_used: the options of
-    its first group.
+    its first group, its own among them.
     """
 
     def decorate(function: Verb) -> Verb:
@@ -210,7 +244,9 @@ class _Late:
 def _made(function: Verb, most_used: Sequence[str], given: Mapping[str, Table]) -> Verb:
     tables = {name: table() if callable(table) else table for name, table in given.items()}
     options = {name: its for table in tables.values() for name, its in table.options.items()}
-    ordered = {name: options[name] for name in (*most_used, *options)} | {"debug": DEBUG}
+    own = inspect.signature(function, eval_str=True).parameters.keys() - {"parts"}
+    first = [name for name in most_used if name not in own]
+    ordered = {name: options[name] for name in (*first, *options)} | {"debug": DEBUG}
     headings = {name: head for table in tables.values() for name, head in table.headings.items()}
     parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)

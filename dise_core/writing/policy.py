@@ -56,9 +56,7 @@ class UnmaskingStep:
 
 
 class UnmaskingPolicy(Strategy):
-    """Chooses which masked positions a denoising step commits. Its fields are the settings
-    of every policy.
-    """
+    """Chooses which masked positions a denoising step commits."""
 
     confidence: ClassVar[Confidence] = "probability"
     """The kind of confidence that the policy ranks by."""

@@ -25,7 +25,13 @@ HOW = ("data_revision", "shots", "shots_file", "chat")
 ASKED = options.Own(**{name: DATA.options[name] for name in HOW})
 
 
-@options.verb(run=RUN, instead=INSTEAD, asked=ASKED, engine=options.ENGINE)
+@options.verb(
+    *("output", "dataset", "limit", "model", "as_json"),
+    run=RUN,
+    instead=INSTEAD,
+    asked=ASKED,
+    engine=options.ENGINE,
+)
 def compare(
     ways: Annotated[
         Path, typer.Argument(help="A JSON file with a data set and named ways.", metavar="WAYS")

@@ -35,7 +35,13 @@ CHANGING = ("model", "grader", "chat", "shots_file")
 HOW = options.FieldOptions(SamplingParams, doors.FOLLOWED)
 
 
-@options.verb(named=NAMED, instead=INSTEAD, sampling=HOW, engine=options.ENGINE_ALONE)
+@options.verb(
+    *("recipe", "output", "model", "limit", "as_json"),
+    named=NAMED,
+    instead=INSTEAD,
+    sampling=HOW,
+    engine=options.ENGINE_ALONE,
+)
 def recipe(*, parts: options.Parts) -> None:
     """Repeat a published evaluation, and compare the figures.
 
