@@ -14,7 +14,7 @@ from dise_core.models.info import ModelInfo
 from dise_core.noise import Noise
 from dise_core.params.requests import SamplingParams
 from dise_core.plans.reading import CacheHint, Canvas, Guidance, Read, Reading
-from dise_core.plans.readouts import Candidates, Confidence, Readout
+from dise_core.plans.readouts import DRAWING, Candidates, Confidence, Readout
 from dise_core.scoring.memory import Memory
 from dise_core.sequence import SpecialTokens, Spell
 from dise_core.writing.policy import UnmaskingPolicy
@@ -97,9 +97,7 @@ class Sampler:
             is_tempered = params.is_drawn if published == "drawn" else published
         return partial(
             Candidates,
-            temperature=params.temperature,
-            top_p=params.top_p,
-            top_k=params.top_k,
+            **{name: getattr(params, name) for name in DRAWING},
             forbidden=(*self._never_written, *params.forbidden_token_ids),
             is_tempered=is_tempered,
             unranked=ends if policy.confidence_eos_eot_inf else unwritten,
