@@ -32,7 +32,7 @@ demo: $(VENV)/.installed
 OF_IDEAS := tests/core tests/strategies tests/laws
 
 # A minute or so of them: fewer cases of each law, and none that waits for child processes by the clock.
-OF_PROCESSES := tests/core/test_threads.py tests/core/constraints/test_building.py
+OF_PROCESSES := tests/core/test_threads.py
 
 quick: $(VENV)/.installed-dev
 	$(PYTEST) --hypothesis-profile quick $(OF_IDEAS) $(addprefix --ignore=,$(OF_PROCESSES))

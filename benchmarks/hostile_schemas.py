@@ -8,7 +8,7 @@ object of 1,300 properties that is referred to 1,000 times, and 1,000 references
 38,000 characters; --slow adds expressions that take all the time that one may. No two are alike,
 and all clients are one address. Alone and attacked take turns, round by round. New: the slowest of
 the constraints that are asked for under attack for the first time. Afterwards: processor time a
-second, three seconds after the clients left. Memory: of the server and its host.
+second, three seconds after the clients left. Memory: of the server and its workers.
 """
 
 from __future__ import annotations

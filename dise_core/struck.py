@@ -1,5 +1,6 @@
 """What was taken out, and what to use instead, for whoever still asks for it."""
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -10,6 +11,9 @@ MODEL_ARGS = (
 )  # fmt: skip
 """Options of the command that are keys of --model-args now."""
 
+POLICYS = ("eps", "logits_eos_inf", "confidence_eos_eot_inf", "tempered_confidence")
+"""Options that are settings of every unmasking policy now."""
+
 STRUCK: Mapping[tuple[str, str], str] = MappingProxyType(
     {
         ("length controller", "smart-crop"): "take 'rho-eos', which solves as many problems in "
@@ -18,15 +22,23 @@ STRUCK: Mapping[tuple[str, str], str] = MappingProxyType(
             (("option", name) for name in ("logits", "logits_settings", "logits_setting")),
             "take logit_bias or a constraint, which say what is written.",
         ),
+        ("scorer", "mc-llada"): "take 'mc' with the setting estimator=llada.",
+        ("scorer", "mc-dream"): "take 'mc' with the setting estimator=dream.",
+        ("scorer", "combined"): "take 'dise+written', the plain sum, which no fit passed.",
+        **dict.fromkeys(
+            (("scorer", name) for name in ("duel", "replay")),
+            "install examples/likelihoods, which registers it.",
+        ),
+        ("selector", "first-block"): "take 'first-blocks-1', which is the same.",
+        ("selector", "prompt"): "take 'prompt-last-K' with a large K, which is the same.",
+        ("selector", "response-first-K"): "take 'first-K', which passes over end tokens, or "
+        "'first-blocks-K'.",
+        ("unmasking policy", "llada2"): "take 'low-confidence-dynamic' with the setting "
+        "threshold=0.95, which is the same.",
         **{
-            ("option", name): f"it is a setting of the unmasking policy: "
-            f"unmasking_settings={{{name!r}: {value}}} (--unmasking-setting {name}={text})."
-            for name, value, text in (
-                ("eps", 0.001, "0.001"),
-                ("logits_eos_inf", True, "true"),
-                ("confidence_eos_eot_inf", True, "true"),
-                ("tempered_confidence", True, "true"),
-            )
+            ("option", name): "it is a setting of the unmasking policy: "
+            f"unmasking_settings={{{name!r}: VALUE}}, in a command --unmasking-setting {name}=VALUE."
+            for name in POLICYS
         },
         **{("command option", name): f"write --model-args {name}=VALUE." for name in MODEL_ARGS},
         **dict.fromkeys(
@@ -48,6 +60,8 @@ for one that Python keeps, or "verb". Why is in docs/results.md, "Tried and stru
 
 
 def struck(kind: str, name: str) -> str | None:
-    """Return the sentence about a name that was taken out, None for any other."""
-    instead = STRUCK.get((kind, name))
+    """Return the sentence about a name that was taken out, None for any other. A number at
+    its end stands for K.
+    """
+    instead = STRUCK.get((kind, name)) or STRUCK.get((kind, re.sub(r"-\d{1,9}$", "-K", name)))
     return None if instead is None else f"{kind} {name!r} was taken out: {instead}"

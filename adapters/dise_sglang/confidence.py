@@ -31,7 +31,7 @@ CALIBRATION = "DISE_SGLANG_CALIBRATION"
 """The environment variable that names a calibration file."""
 
 POLICIES = {
-    "LowConfidence": ("llada2", {"threshold": ("threshold", 0.95)}),
+    "LowConfidence": ("low-confidence-dynamic", {"threshold": ("threshold", 0.95)}),
     "JointThreshold": (
         "llada2-editing",
         {"threshold": ("threshold", 0.5), "editing_threshold": ("edit_threshold", 0),

@@ -14,7 +14,6 @@ from dise_app.server.limits import Defaults, Limits
 from dise_app.server.metrics import Costed, Metrics
 from dise_app.server.schemas.requests import ScoringRequest, WritingRequest, max_tokens_of
 from dise_core import AsyncLLM, CompletionOutput, InputError, SamplingParams, ScoringParams
-from dise_core.constraints.building import HOST
 from dise_core.front.resolving import Preparation
 from dise_core.params.base import Params
 from dise_core.params.objects import name_of
@@ -52,7 +51,6 @@ class Service:
                 "model",
             )
         llm.catalog.check(self.defaults.params)
-        HOST.begin()
         self._llm = llm
 
     def options(self, cls: type[P]) -> P:

@@ -1,45 +1,36 @@
-"""Automata of constraints, built by children of a host, which can be ended."""
+"""Automata of constraints: small ones made here, others by workers, which can be ended."""
 
 import atexit
 import hashlib
 import json
 import os
-import socket
+import signal
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from io import BufferedReader
+from typing import Any
 
 import numpy as np
 
 from dise_core.constraints.automaton import Automaton
-from dise_core.constraints.child import (
-    BROKEN,
-    BUILT,
-    IDLE,
-    LANES,
-    LATE,
-    MAX_BYTES,
-    MAX_STATES,
-    OUT_OF_TIME,
-    REFUSED,
-    SLOW,
-)
 from dise_core.constraints.constraint import Constraint, expression_of
-from dise_core.constraints.host import HEAD, LEAST
+from dise_core.constraints.expressions import automaton_of
+from dise_core.constraints.small import is_small
+from dise_core.constraints.worker import IDLE, MAX_BYTES, SECONDS
 from dise_core.errors import InputError, OverloadedError, PlanError, shown
 from dise_core.scoring.faults import call, origin
 
-MAX_REFUSAL = 2**16
-"""Bytes of a refusal."""
+RUN = (
+    "import sys; sys.path[:] = sys.argv[1:]; from dise_core.constraints.worker import main; main()"
+)
+"""A program of its own, so that a script that began this process never runs again."""
 
-RUN = "import sys; sys.path[:] = sys.argv[1:]; from dise_core.constraints.host import main; main()"
-
-
-class UnfinishedError(Exception):
-    """A build did not end in its lane's time."""
+MAX_IDLE = 2
+"""Workers that are kept though they have nothing to do."""
 
 
 class StoppedError(Exception):
@@ -52,26 +43,31 @@ class Stop:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._is_set = False
-        self._connection: socket.socket | None = None
+        self._end: Callable[[], None] | None = None
 
     def set(self) -> None:
         """End the build, now or as soon as it begins."""
         with self._lock:
             self._is_set = True
-            if self._connection is not None:
-                with suppress(OSError):  # it has ended
-                    self._connection.shutdown(socket.SHUT_RDWR)
+            if self._end is not None:
+                self._end()
 
     def check(self) -> None:
         """Raise StoppedError once it is set."""
         if self._is_set:
             raise StoppedError
 
-    def ends(self, connection: socket.socket) -> None:
-        """Shut that connection down, too. Raises StoppedError if it is set."""
+    @contextmanager
+    def ending(self, end: Callable[[], None]) -> Iterator[None]:
+        """Call `end` if it is set inside. Raises StoppedError if it is set before."""
         with self._lock:
             self.check()
-            self._connection = connection
+            self._end = end
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._end = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +86,9 @@ class Source:
         """Return a constraint's source. Raises InputError for what cannot be used."""
         if not constraint.in_child:
             return cls(call("constraint", constraint, expression_of, constraint))
+        expression = constraint._short_expression()
+        if expression is not None:
+            return cls(expression)
         try:
             text = json.dumps(dict(constraint))
         except (TypeError, ValueError, RecursionError) as error:
@@ -101,6 +100,11 @@ class Source:
         return cls(text, maker, origin("constraint", constraint))
 
     @property
+    def is_small(self) -> bool:
+        """Whether an automaton is built of it in milliseconds."""
+        return self.maker is None and is_small(self.text)
+
+    @property
     def key(self) -> bytes:
         """A short name that differs for every source."""
         text = f"{self.maker}\0{self.text}".encode(errors="surrogatepass")
@@ -110,130 +114,148 @@ class Source:
         return f"the {'expression' if self.maker is None else 'constraint'} {shown(self.text)}"
 
 
-def build(source: Source, lane: int = SLOW, stop: Stop | None = None) -> Automaton:
+def build(source: Source, stop: Stop | None = None) -> Automaton:
     """Return the automaton of a source's whole matches, without NUL. Raises InputError
-    for what cannot be used, PlanError for a third party's that fails, UnfinishedError
-    where a lane before the last had too little time for it, OverloadedError where the
-    last one had, and StoppedError.
+    for what cannot be used, PlanError for a third party's that fails, OverloadedError
+    where others end the worker, and StoppedError.
     """
-    answer = _answer(source, lane, stop or Stop())
+    stop = stop or Stop()
+    stop.check()
+    if source.is_small:
+        return automaton_of(source.text)
+    worker = WORKERS.taken()
+    try:
+        with stop.ending(worker.kill):
+            answer = worker.answer(source)
+    finally:
+        WORKERS.put_back(worker)
+    stop.check()
     if isinstance(answer, Automaton):
         return answer
-    kind, seconds = answer[:1], LANES[SLOW].seconds
-    if kind == REFUSED:
-        raise InputError(**json.loads(answer[1:]))
-    if kind == BROKEN:
+    if isinstance(answer, int):
+        raise _death(source, answer)
+    if "broken" in answer:
         name, plugin = source.origin
-        raise PlanError(f"{name}: {json.loads(answer[1:])}", plugin)
-    if kind in (OUT_OF_TIME, LATE, IDLE) and lane != SLOW:
-        raise UnfinishedError
-    if kind == OUT_OF_TIME:
-        raise InputError(
-            f"{source} takes longer than {seconds:g} s to prepare; make it simpler", "constraint"
+        raise PlanError(f"{name}: {answer['broken']}", plugin)
+    raise InputError(answer["refusal"], answer["parameter"])
+
+
+def _death(source: Source, code: int) -> InputError | OverloadedError:
+    """Return the error of a build whose worker has ended, which tells why by its code."""
+    if code == -signal.SIGPROF:
+        return InputError(
+            f"{source} takes longer than {SECONDS} s to prepare; make it simpler", "constraint"
         )
-    if kind == IDLE:
-        raise InputError(
-            f"{source} was not prepared in {LANES[SLOW].patience:g} s, of which it used less than "
-            f"{LEAST:g} s of a processor: it waits for something else, such as a network; it must "
-            "compute alone",
+    if code == IDLE:
+        return InputError(
+            f"{source} was not prepared, as it only waits for something else, such as a network; "
+            "it must compute alone",
             "constraint",
         )
-    if kind == LATE or not kind:
-        raise OverloadedError(f"{source} could not be prepared beside others; try again later")
-    raise InputError(
-        f"{source} needs more than {MAX_BYTES >> 30} GiB of memory or {seconds:g} s to prepare; "
+    if code == -signal.SIGKILL:
+        return OverloadedError(
+            f"{source} was not prepared, as something ended the process that did; try again later"
+        )
+    return InputError(
+        f"{source} needs more than {MAX_BYTES >> 30} GiB of memory or {SECONDS} s to prepare; "
         "make it simpler",
         "constraint",
     )
 
 
-def _answer(source: Source, lane: int, stop: Stop) -> Automaton | bytes:
-    """Return what a child answers: an automaton, or how it failed, and why."""
-    ours, theirs = socket.socketpair()
-    text = source.text.encode(errors="surrogatepass")
-    head = json.dumps({"lane": lane, "maker": source.maker}).encode().ljust(HEAD)
-    answer: Automaton | bytes = b""
-    with ours, theirs:
-        stop.ends(ours)
-        ours.settimeout(LANES[lane].patience + 5)
-        ours.send(head)
-        HOST.send(theirs)
-        theirs.close()
-        with suppress(ConnectionError):  # it may end before it has read all
-            ours.sendall(len(text).to_bytes(4, "big") + text)
-        with suppress(ConnectionError, TimeoutError), ours.makefile("rb") as stream:
-            kind = stream.read(1)
-            answer = _automaton(stream) if kind == BUILT else kind + stream.read(MAX_REFUSAL)
-    stop.check()
-    return answer
+class _Worker:
+    """A process that builds for one at a time."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", RUN, *sys.path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        )
+        self._stays = self._is_killed = False
+
+    @property
+    def stays(self) -> bool:
+        """Whether it can build more."""
+        return self._stays and not self._is_killed
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def answer(self, source: Source) -> Automaton | int | dict[str, Any]:
+        """Return an automaton, or what a worker told, or how it exited."""
+        self._stays = False
+        assert self._process.stdin is not None
+        assert isinstance(self._process.stdout, BufferedReader)
+        question = json.dumps({"text": source.text, "maker": source.maker}).encode()
+        with suppress(OSError):  # it has just ended
+            self._process.stdin.write(question + b"\n")
+            self._process.stdin.flush()
+        head = self._process.stdout.readline()
+        told: dict[str, Any] = json.loads(head) if head.endswith(b"\n") else {}
+        parts = []
+        if "states" in told:
+            size = told["states"]
+            parts = [np.empty(size + 1, np.bool_), np.empty((size + 3, 256), np.int32)]
+        for part in parts:
+            if self._process.stdout.readinto(part.data.cast("B")) < part.nbytes:
+                told = {}
+        if not told:
+            return self._process.wait()
+        self._stays = told["stays"]
+        return Automaton(parts[1], parts[0]) if parts else told
+
+    def kill(self) -> None:
+        """End the process, from any thread."""
+        self._is_killed = True
+        self._process.kill()
+
+    def end(self) -> None:
+        """End the process, and wait for its end."""
+        self.kill()
+        self._process.communicate()
 
 
-def _automaton(stream: BufferedReader) -> Automaton | bytes:
-    """Read an automaton, where all of it comes; else return nothing."""
-    size = int.from_bytes(stream.read(4), "big")
-    accepting = np.empty(min(size, MAX_STATES) + 1, np.bool_)
-    table = np.empty((len(accepting) + 2, 256), np.int32)
-    for part in (accepting.data.cast("B"), table.data.cast("B")):
-        if stream.readinto(part) < len(part):
-            return b""
-    return Automaton(table, accepting)
-
-
-class _Host:
-    """The process that forks, from the first build to the end of this process."""
+class _Workers:
+    """The workers of this process that have nothing to do; threads may share them."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Leave the process, if any, to whoever began it: a fork has one of its own."""
+        """Leave all to whoever began them: a fork has its own."""
         self._lock = threading.Lock()
-        self._control: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._idle: list[_Worker] = []
 
-    def send(self, connection: socket.socket) -> None:
-        """Hand over a connection; where the host has ended, to another one."""
+    def taken(self) -> _Worker:
+        """Return a worker, a new one if none is idle."""
         with self._lock:
-            if self._control is None or self._process is None or self._process.poll() is not None:
-                self._begin()
-            try:
-                self._hand_over(connection)
-            except OSError:  # it has just ended
-                self._begin()
-                self._hand_over(connection)
+            while self._idle:
+                worker = self._idle.pop()
+                if worker.is_alive:
+                    return worker
+                worker.end()
+        return _Worker()
 
-    def _hand_over(self, connection: socket.socket) -> None:
-        assert self._control is not None
-        socket.send_fds(self._control, [b"."], [connection.fileno()])
-
-    def begin(self) -> None:
-        """Let the process begin, so that the first build need not wait for it."""
+    def put_back(self, worker: _Worker) -> None:
+        """Keep a worker for the next build, if it can go on and is needed."""
         with self._lock:
-            if self._process is None:
-                self._begin()
-
-    def _begin(self) -> None:
-        self.end()
-        self._control, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", RUN, *sys.path],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-            )
+            if worker.stays and len(self._idle) < MAX_IDLE:
+                self._idle.append(worker)
+                return
+        worker.end()
 
     def end(self) -> None:
-        """End the process, and with it all builds."""
-        if self._control is not None:
-            self._control.close()
-        if self._process is not None:
-            self._process.wait()
-        self._control = self._process = None
+        """End all that are idle."""
+        with self._lock:
+            while self._idle:
+                self._idle.pop().end()
 
 
-HOST = _Host()
-atexit.register(HOST.end)
+WORKERS = _Workers()
+atexit.register(WORKERS.end)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=HOST.forget)
+    os.register_at_fork(after_in_child=WORKERS.forget)

@@ -9,8 +9,8 @@ from dise_core.scoring.strategy import Strategy
 
 class Constraint(Strategy):
     """Says which answers may be written. is_json: whether each is JSON, so that its
-    fields are scored. in_child: whether a child process makes the expression, as it may
-    take long. The child gets the settings as JSON, and imports the class by its module
+    fields are scored. in_child: whether a worker process makes the expression, as it may
+    take long. The worker gets the settings as JSON, and imports the class by its module
     and name.
     """
 
@@ -22,6 +22,10 @@ class Constraint(Strategy):
         """Return the regular expression of the answers, each a whole match, in the syntax
         of Rust's regex crate. Raises InputError for settings that it cannot guarantee.
         """
+
+    def _short_expression(self) -> str | None:
+        """Return the expression of one in_child if milliseconds make it, else None."""
+        return None
 
 
 def expression_of(constraint: Constraint) -> str:

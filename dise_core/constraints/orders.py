@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from dise_core.constraints.building import Source, Stop, build
-from dise_core.constraints.child import SLOW
 from dise_core.constraints.constraint import Constraint
 from dise_core.constraints.kept import KEPT
 from dise_core.constraints.tokens import TokenAutomaton
@@ -71,7 +70,7 @@ class Order:
             return None
         return tokens if tokens.knows_ways or not self.predictor.tells_among else None
 
-    def built(self, lane: int = SLOW, stop: Stop | None = None) -> TokenAutomaton:
+    def built(self, stop: Stop | None = None) -> TokenAutomaton:
         """Return it, built now if it is not. Raises what `build` raises, and InputError
         for what the model's tokens cannot spell, or not in that length.
         """
@@ -83,7 +82,7 @@ class Order:
                     "try again later"
                 )
             tokens = TokenAutomaton(
-                build(self.source, lane, stop),
+                build(self.source, stop),
                 self.predictor.tokenizer,
                 self.special,
                 self.unwritten,

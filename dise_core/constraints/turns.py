@@ -1,23 +1,27 @@
 """Callers take turns at building."""
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
-from dise_core.constraints.building import Stop, UnfinishedError
-from dise_core.constraints.child import LANES, QUICK, SLOW
+from dise_core.constraints.building import Stop
 from dise_core.constraints.orders import Order
 from dise_core.constraints.tokens import TokenAutomaton
 from dise_core.errors import ClosedError, OverloadedError
 
 CLOSED = "the engine is shutting down and prepares no more constraints"
 
-WEIGHT = 0.2
-"""Of the last build in the mean of their seconds."""
+LANES = SMALL, LARGE = 0, 1
+"""What milliseconds build, and what workers do: the one never waits for the other."""
+
+SLOTS = 2
+"""How many builds of a lane run at once."""
+
+MAX_AHEAD = 40
+"""Builds of a lane that may come before another."""
 
 Built = Future[TokenAutomaton]
 
@@ -31,7 +35,7 @@ class _Build:
     key: Hashable
     order: Order
     caller: Hashable
-    lane: int = QUICK
+    lane: int
     stop: Stop = field(default_factory=Stop)
     waiting: dict[Built, Hashable] = field(default_factory=dict)
 
@@ -47,26 +51,26 @@ class Builders:
         self._is_closed = False
         self._builds: dict[Hashable, _Build] = {}
         self._running: list[list[_Build]] = [[] for _ in LANES]
-        self._means = [lane.seconds / 4 for lane in LANES]
         self._turn = 0
         self._turns: dict[Hashable, int] = {}
-        self._pool = ThreadPoolExecutor(sum(lane.slots for lane in LANES))
+        self._pool = ThreadPoolExecutor(SLOTS * len(LANES))
 
     def submit(self, order: Order, caller: Hashable = None) -> Built:
         """Return the future of what is ordered; once nobody waits for it, a build is
         ended.
 
-        Raises OverloadedError if it would wait too long, ClosedError after `close`.
+        Raises OverloadedError if too many come before it, ClosedError after `close`.
         """
         future: Built = Future()
         key = order.key, order.num_masks
+        lane = SMALL if order.source.is_small else LARGE
         with self._lock:
             if self._is_closed:
                 raise ClosedError(CLOSED)
             build = self._builds.get(key)
             if build is None:
-                self._check_line(caller, QUICK)
-                build = self._builds[key] = _Build(key, order, caller)
+                self._check_line(caller, lane)
+                build = self._builds[key] = _Build(key, order, caller, lane)
             build.waiting[future] = caller
             self._start()
         future.add_done_callback(partial(self._left, build))
@@ -89,12 +93,12 @@ class Builders:
         return [build for build in waiting if build not in self._running[lane]]
 
     def _check_line(self, caller: Hashable, lane: int) -> None:
-        """Raise OverloadedError if a caller's next build would wait too long."""
-        line, slots = self._line(lane), LANES[lane].slots
+        """Raise OverloadedError if too many would come before a caller's next build."""
+        line = self._line(lane)
         num_own = sum(build.caller == caller for build in line)
         num_others = len({build.caller for build in line} - {caller})
         ahead = min(len(line), num_own + (num_own + 1) * num_others)
-        if ahead * self._means[lane] / slots > LANES[lane].longest_line:
+        if ahead > MAX_AHEAD:
             raise OverloadedError(
                 f"{ahead} constraints are to be prepared before this one; try again later"
             )
@@ -102,7 +106,7 @@ class Builders:
     def _start(self) -> None:
         """Start what there is room for."""
         for lane, running in enumerate(self._running):
-            while len(running) < LANES[lane].slots and (line := self._line(lane)):
+            while len(running) < SLOTS and (line := self._line(lane)):
                 under_way = Counter(build.caller for build in running)
                 waiting = ((build, caller) for build in line for caller in build.waiting.values())
                 build, caller = min(
@@ -112,36 +116,21 @@ class Builders:
                 running.append(build)
                 self._turn += 1
                 self._turns[build.caller] = self._turn
-                self._pool.submit(self._run, build, lane)
+                self._pool.submit(self._run, build)
 
-    def _run(self, build: _Build, lane: int) -> None:
-        started_at = time.monotonic()
-        outcome: TokenAutomaton | BaseException | None
+    def _run(self, build: _Build) -> None:
+        outcome: TokenAutomaton | BaseException
         try:
-            outcome = build.order.built(lane, build.stop)
+            outcome = build.order.built(build.stop)
         except BaseException as error:
             outcome = error
         with self._lock:
-            spent = time.monotonic() - started_at
-            self._means[lane] += WEIGHT * (spent - self._means[lane])
-            self._running[lane].remove(build)
+            self._running[build.lane].remove(build)
             is_awaited = self._builds.get(build.key) is build
-            if is_awaited and isinstance(outcome, UnfinishedError):
-                outcome = self._move(build)
-            if outcome is not None:
-                self._forget(build)
+            self._forget(build)
             self._start()
-        if is_awaited and outcome is not None:
+        if is_awaited:
             self._settle(build, outcome)
-
-    def _move(self, build: _Build) -> OverloadedError | None:
-        """Let a build wait for the next lane; return why it may not."""
-        try:
-            self._check_line(build.caller, SLOW)
-        except OverloadedError as error:
-            return error
-        build.lane = SLOW
-        return None
 
     def _forget(self, build: _Build) -> None:
         """Let nobody join a build any more; forget the turns of who has no other."""

@@ -46,7 +46,7 @@ class Scoring(Params):
     likelihoods; `ar-perplexity` by a judge. `dise plugins` lists those for research."""
     selector: SelectorLike | None = None
     """Over which positions: last-10, response-text for the whole answer, or others, for
-    example prompt-last-2+response-first-5; None is the scorer's own choice."""
+    example prompt-last-2+first-5; None is the scorer's own choice."""
     scorer_settings: Annotated[Settings, Mark.RARE] = Field(default_factory=dict)
     """A setting of the scorer."""
     selector_settings: Annotated[Settings, Mark.RARE] = Field(default_factory=dict)

@@ -13,7 +13,7 @@ from dise_core.params.engine import EngineConfig
 from dise_core.params.requests import SamplingParams
 from dise_core.plugins.entry import Entry
 from dise_core.plugins.hookspecs import PROJECT
-from dise_core.plugins.kinds import KINDS, LATE, Kind
+from dise_core.plugins.kinds import KINDS, LATE, SCORER, Kind
 
 HOOKS: Mapping[str, Kind[Any]] = {kind.hook: kind for kind in KINDS}
 
@@ -71,10 +71,11 @@ def _collect(
 
 
 def _check_name(name: object, value: object, plugin: str, hook: str) -> None:
-    if not (isinstance(name, str) and name and re.fullmatch(r"[a-z0-9.-]*(-K)?", name)):
+    allowed = r"[a-z0-9.+-]*" if hook == SCORER.hook else r"[a-z0-9.-]*(-K)?"
+    if not (isinstance(name, str) and name and re.fullmatch(allowed, name)):
         raise PluginError(
             f"plugin {plugin!r}, {hook}(): the name {name!r} may hold lower-case letters, digits, "
-            "'-' and '.' only"
+            "'-' and '.' only, a scorer's '+' too"
         )
     if isinstance(value, str) and not PLACE.fullmatch(value):
         raise PluginError(

@@ -143,7 +143,7 @@ class Scorer(Strategy):
         cls = type(self)
         raise InputError(
             f"scorer {cls.__qualname__} of {cls.__module__} has no terms: its score is no "
-            "weighted sum of log-probabilities; 'dise', 'shadow', 'interleaved', 'replay' "
+            "weighted sum of log-probabilities; 'dise', 'shadow', 'interleaved' "
             "and 'mc' have some",
             "scorer",
         )

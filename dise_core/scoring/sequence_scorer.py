@@ -59,7 +59,7 @@ class SequenceScorer:
             raise InputError(
                 f"{self.name} reads how a text was written, and a given text has no "
                 "record of it; use it where answers are generated, and for given ones "
-                "'duel', which replays the writing, or 'interleaved'",
+                "'interleaved'",
                 "scorer",
             )
         if self.scorer.asks == "judge":

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -135,33 +135,15 @@ def platt(labels: Labels) -> Platt:
 FITS: Mapping[Method, Callable[[Labels], Map]] = {"isotonic": isotonic, "platt": platt}
 
 
-def combination(labels: Labels) -> Any:
-    """Return scikit-learn's pipeline of scaler and logistic regression, of [n, K]."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    return make_pipeline(StandardScaler(), LogisticRegression()).fit(labels.scores, labels.is_right)
-
-
-def weigher(labels: Labels) -> Fitted:
-    """Return what makes scores [n]: those of several are log-odds of being right."""
-    several = labels.scores.ndim > 1
-    return combination(labels).decision_function if several else np.asarray
-
-
 def held_out(method: Method, labels: Labels) -> Scores:
-    """Return each answer's probability by weights and a map fitted on other questions,
-    float64 [n].
-    Raises InputError if without one fold of questions all answers are of one kind.
+    """Return each answer's probability by a map fitted on other questions, float64
+    [n]. Raises InputError if without one fold of questions all answers are of one kind.
     """
 
     def fit(training: Labels) -> Fitted:
         if training.is_right.all() or not training.is_right.any():
             raise InputError("too few answers of one kind: without one fold of questions all agree")
-        weigh = weigher(training)
-        map_ = FITS[method](replace(training, scores=weigh(training.scores)))
-        return lambda scores: map_.of(weigh(scores))
+        return FITS[method](training).of
 
     return by_folds(fit, labels)
 

@@ -10,8 +10,8 @@ import numpy as np
 from dise_core.errors import InputError
 from dise_core.records import Record
 from dise_core.scoring.calibration import Calibration, Figures, Fit
-from dise_eval.calibration import choosing, combining, fitting, searching
-from dise_eval.calibration.fitting import Fitted, Labels, Method
+from dise_eval.calibration import choosing, fitting, searching
+from dise_eval.calibration.fitting import Labels, Method
 from dise_eval.calibration.guarantee import Promise, Rule
 from dise_eval.calibration.rows import Origins
 from dise_eval.calibration.searching import Search
@@ -22,16 +22,15 @@ from dise_eval.statistics.resampling import is_enough
 @dataclass(frozen=True, slots=True, eq=False)
 class Made:
     """A calibration, with each label's score and probability by a fit on other questions.
-    weigh: what makes one score of several; weighed: the labels that it was fitted on.
-    search: what was tried for the threshold.
+    search: what was tried for the threshold. place: of the score that was chosen of
+    several.
     """
 
     calibration: Calibration
     labels: Labels
     probabilities: Scores
-    weigh: Fitted
-    weighed: Labels
     search: Search | None
+    place: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +61,8 @@ def make(
     """Return the calibration. Raises InputError without a map or a threshold that does as
     asked.
 
-    Several scores are weighed, or one of several contenders chosen; for a promise, which
-    needs labels that the scores owe nothing to, on half of the questions, and all else is
-    fitted on the others.
+    One of several contenders is chosen first; for a promise, which needs labels that the
+    choice owes nothing to, on half of the questions, and all else is fitted on the others.
     """
     if len(origins) > 1:
         choosers, labels = labels.split(0.5) if promise else (labels, labels)
@@ -72,24 +70,12 @@ def make(
         name, place = compared.chosen, [*origins].index(compared.chosen)
         origin = {name: origins[name] | {"compared": compared}}
         labels = replace(labels, scores=labels.scores[:, place])
-        made = make(labels, origin, method, promise, rule, source)
-        return replace(made, weigh=lambda scores: scores[:, place])
+        return replace(make(labels, origin, method, promise, rule, source), place=place)
     [scored_by] = origins.values()
-    weighed, several = labels, labels.scores.ndim > 1
-    if several and promise:
-        weighed, labels = labels.split(0.5)
-    weighed.check()
-    weigh = fitting.weigher(weighed)
-    values = replace(labels, scores=weigh(labels.scores))
-    labels = values if promise else labels
+    labels.check()
     name = method or ("isotonic" if len(labels) >= fitting.ENOUGH_FOR_ISOTONIC else "platt")
-    values.check()
-    map_, probabilities = fitting.FITS[name](values), fitting.held_out(name, labels)
-    labels = replace(labels, scores=fitting.by_folds(fitting.weigher, labels))
-    if several:
-        settings = combining.settings(weighed, scored_by["scorer_settings"]["parts"])
-        scored_by = {**scored_by, "scorer_settings": settings}
-    search = searching.search(rule, values, promise) if promise else None
+    map_, probabilities = fitting.FITS[name](labels), fitting.held_out(name, labels)
+    search = searching.search(rule, labels, promise) if promise else None
     calibration = Calibration(
         **scored_by,
         map=map_,
@@ -100,7 +86,7 @@ def make(
         threshold=None if search is None else search.threshold,
         source=source,
     )
-    return Made(calibration, labels, probabilities, weigh, weighed, search)
+    return Made(calibration, labels, probabilities, search)
 
 
 def make_fields(
@@ -128,7 +114,9 @@ def try_out(result: Made, labels: Labels) -> HeldOut:
             f"the {len(labels)} answers held out are not of both kinds: hold out more questions",
             "held_out",
         )
-    calibration, labels = result.calibration, replace(labels, scores=result.weigh(labels.scores))
+    calibration = result.calibration
+    if result.place is not None:
+        labels = replace(labels, scores=labels.scores[:, result.place])
     probabilities = np.array([*map(calibration.probability, labels.scores.tolist())], np.float64)
     coverage = risk = None
     if calibration.threshold is not None:

@@ -241,11 +241,13 @@ def _scored_by(
     if options["selector"] and len(contenders) > 1:
         single = [_scored_by([name], facts, options, catalog) for name in specifications]
         return {name: origin for origins in single for name, origin in origins.items()}
-    parts = [_part(contender, catalog) for contender in contenders]
-    scored = parts[0]
-    if len(parts) > 1:
-        combined = catalog.scorer("combined", {"parts": parts}).model_dump(mode="json")
-        scored = {**scored, "scorer": "combined", "scorer_settings": combined}
+    if len(contenders) > 1:
+        raise InputError(
+            "Several --score are not fitted together, as such fits only equalled 'dise+written': "
+            "name one, or choose one by --selector auto.",
+            "score",
+        )
+    scored = _part(contenders[0], catalog)
     model = options["model_name"] or facts.get("model")
     judge = options["judge_name"] or facts.get("judge")
     if not isinstance(model, str):

@@ -25,8 +25,8 @@ app = typer.Typer(
 )
 
 SELECTORS = (
-    *("full", "response", "response-text", "prompt"),
-    *("first-10", "mid-10", "last-10", "last-5", "last-20", "first-block", "last-block"),
+    *("full", "response", "response-text"),
+    *("first-10", "mid-10", "last-10", "last-5", "last-20", "first-blocks-1", "last-block"),
 )
 CORRECTNESS = ("dise:full", "dise:last-10")
 

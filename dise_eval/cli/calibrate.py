@@ -24,7 +24,7 @@ LABELLED = options.Own(
     score=option(
         list[str] | None,
         "SCORER:SELECTOR:KEY=VALUE,...: which of a journal's scores, or how the scores of other "
-        "lines were computed; several are combined.",
+        "lines were computed; of several --selector auto chooses one.",
     ),
     selector=option(
         Literal["auto"] | None,
@@ -90,7 +90,7 @@ def calibrate(
         return
     if how["coverage"]:
         raise InputError("--coverage goes with --decisions", "coverage")
-    from dise_eval.calibration import combining, making, rows
+    from dise_eval.calibration import making, rows
     from dise_eval.calibration.guarantee import Promise
     from dise_eval.reports import reliability
 
@@ -111,9 +111,7 @@ def calibrate(
     picture = output.with_suffix(".png")
     reliability.picture(result.probabilities, result.labels, result.search, picture)
     write_json(output, result.calibration.to_dict())
-    several = result.weighed.scores.ndim > 1
-    weights = combining.contributions(result.weighed, parts.labelled["score"]) if several else []
-    _show(result, weights, tried, output, as_json)
+    _show(result, tried, output, as_json)
 
 
 def _check_share(name: str, share: float | None) -> None:
@@ -147,16 +145,11 @@ def _fitted(fit: Fit) -> str:
     )
 
 
-def _show(
-    result: Made, weights: list[Record], tried: HeldOut | None, output: Path, as_json: bool
-) -> None:
-    from dise_eval.calibration import combining
-
-    calibration, better = result.calibration, combining.better_part(weights)
+def _show(result: Made, tried: HeldOut | None, output: Path, as_json: bool) -> None:
+    calibration = result.calibration
     if as_json:
         held_out = tried and tried.to_dict()
         record: Record = {"calibration": calibration.to_dict(), "held_out": held_out}
-        record |= {"parts": weights, "better_part": better and better["score"]} if weights else {}
         record |= {"threshold_reason": result.search.reason} if result.search else {}
         print(json.dumps(record, ensure_ascii=False, allow_nan=False))
         return
@@ -165,18 +158,6 @@ def _show(
     if calibration.compared is not None:
         print(calibration.compared)
     print(_fitted(calibration))
-    for part in weights:
-        print(
-            "{score}: weight {weight[value]:.3f} [{weight[low]:.3f}, {weight[high]:.3f}], ROC-AUC "
-            "{auroc:.3f}; the combination's {auroc_with:.3f}, without it {auroc_without:.3f}, "
-            "difference {gain[value]:.3f} [{gain[low]:.3f}, {gain[high]:.3f}]".format(**part)
-        )
-    if better is not None:
-        print(
-            "the combination is worse than {score} alone: ROC-AUC {auroc_with:.3f}, on questions "
-            "left out of its fit, beside {auroc:.3f}. Calibrate that: --score {score} without the "
-            "others".format(**better)
-        )
     if calibration.threshold is not None and result.search is not None:
         print(_promise(calibration.threshold))
         print(f"it is there because {result.search.reason}")

@@ -71,6 +71,6 @@ GPQA = Dataset(
     row_format='{"Question": "...", "Correct Answer": "...", "Incorrect Answer 1": "...", '
     '"Incorrect Answer 2": "...", "Incorrect Answer 3": "..."}',
     hub=Hub("Idavidrein/gpqa", "gpqa_main", "train", is_gated=True),
-    likelihood_selector="prompt-last-7+response-first-2",
+    likelihood_selector="prompt-last-7+first-2",
 )
 """Four choices, shuffled with the row's number as the seed; the letter is scored."""

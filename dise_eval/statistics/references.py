@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 BASELINES = {
-    *("mc", "mc-llada", "mc-dream", "ar-perplexity"),
+    *("mc", "ar-perplexity"),
     *("greedy", "mean", "majority", "as", "best"),
     *("fixed", "until-end", "daedal"),
 }

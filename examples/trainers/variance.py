@@ -111,7 +111,7 @@ TRAINERS = {
 }  # fmt: skip
 SCORERS: dict[str, tuple[str, dict[str, Any]]] = {
     "mc, 1": ("mc", {"num_samples": 1}), "mc, 3": ("mc", {"num_samples": 3}),
-    "mc-llada, 3": ("mc-llada", {"num_samples": 3}),
+    "mc, llada, 3": ("mc", {"num_samples": 3, "estimator": "llada"}),
     "mc gauss (ceil), 3": ("mc", {"num_samples": 3, "spread": "gauss"}),
 }  # fmt: skip
 

@@ -8,17 +8,14 @@ def dise_selectors() -> dict[str, str]:
     """Return the built-in selectors."""
     return {
         "full": "dise_strategies.selectors.whole:Full",
-        "prompt": "dise_strategies.selectors.whole:PromptOnly",
         "response": "dise_strategies.selectors.whole:Response",
         "response-text": "dise_strategies.selectors.whole:ResponseText",
         "first-K": "dise_strategies.selectors.counted:FirstK",
         "mid-K": "dise_strategies.selectors.counted:MidK",
         "last-K": "dise_strategies.selectors.counted:LastK",
-        "first-block": "dise_strategies.selectors.blocks:FirstBlock",
         "first-blocks-K": "dise_strategies.selectors.blocks:FirstBlocksK",
         "last-block": "dise_strategies.selectors.blocks:FinalBlock",
         "prompt-last-K": "dise_strategies.selectors.counted:PromptLastK",
-        "response-first-K": "dise_strategies.selectors.counted:ResponseFirstK",
         "answer": "dise_strategies.selectors.answer:AnswerRegion",
     }
 
@@ -28,16 +25,12 @@ def dise_scorers() -> dict[str, str]:
     """Return the built-in scorers."""
     return {
         "dise": "dise_strategies.scorers.dise:DiSE",
+        "dise+written": "dise_strategies.scorers.dise_and_written:DiSEAndWritten",
         "interleaved": "dise_strategies.scorers.interleaved:InterleavedRegeneration",
         "mc": "dise_strategies.scorers.monte_carlo:MonteCarlo",
-        "mc-llada": "dise_strategies.scorers.monte_carlo:StratifiedMonteCarlo",
-        "mc-dream": "dise_strategies.scorers.monte_carlo:DreamMonteCarlo",
         "shadow": "dise_strategies.scorers.shadow:Shadow",
         "written": "dise_strategies.scorers.written:Written",
-        "replay": "dise_strategies.scorers.replay:Replay",
-        "duel": "dise_strategies.scorers.duel:Duel",
         "ar-perplexity": "dise_strategies.scorers.ar_perplexity:ARPerplexity",
-        "combined": "dise_strategies.scorers.combined:Combined",
     }
 
 
@@ -85,7 +78,6 @@ def dise_unmasking_policies() -> dict[str, str]:
         "sequential": "dise_strategies.unmasking.blockwise:Sequential",
         "low-confidence-dynamic": "dise_strategies.unmasking.blockwise:LowConfidenceDynamic",
         "entropy-bounded": "dise_strategies.unmasking.blockwise:EntropyBounded",
-        "llada2": "dise_strategies.unmasking.blockwise:LLaDA2",
         "llada2-editing": "dise_strategies.unmasking.blockwise:LLaDA2Editing",
         "sub-blocks": "dise_strategies.unmasking.blockwise:SubBlocks",
     }

@@ -115,9 +115,9 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The expressions whose automata are built from now on."""
     sources: list[str] = []
 
-    def counted(source: Source, lane: int, stop: Stop | None) -> Automaton:
+    def counted(source: Source, stop: Stop | None) -> Automaton:
         sources.append(source.text)
-        return build(source, lane, stop)
+        return build(source, stop)
 
     monkeypatch.setattr(orders, "build", counted)
     return sources

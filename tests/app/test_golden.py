@@ -50,12 +50,14 @@ WRITING: dict[str, dict[str, Any]] = {
 SCORING: dict[str, dict[str, Any]] = {
     "dise": {},
     "dise over all": {"selector": "full"},
-    "dise over the first block and the prompt's end": {"selector": "first-block+prompt-last-2"},
+    "dise over the first block and the prompt's end": {"selector": "first-blocks-1+prompt-last-2"},
     "interleaved": {"scorer": "interleaved"},
     "shadow": {"scorer": "shadow"},
     "mc": {"scorer": "mc", "scorer_settings": {"num_samples": 8}},
-    "mc-llada": {"scorer": "mc-llada", "scorer_settings": {"num_samples": 8}},
-    "mc-dream": {"scorer": "mc-dream", "scorer_settings": {"num_samples": 8}},
+    **{
+        f"mc-{name}": {"scorer": "mc", "scorer_settings": {"num_samples": 8, "estimator": name}}
+        for name in ("llada", "dream")
+    },
 }
 
 

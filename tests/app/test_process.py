@@ -116,7 +116,7 @@ def test_neither_the_library_nor_the_help_imports_a_heavy_package() -> None:
 
 def test_a_start_of_the_embedded_model_imports_no_heavy_package() -> None:
     names = ("transformers", "pandas", "scipy", "sklearn", "matplotlib", "vllm", "fastapi",
-             "dise_strategies.scorers.duel")  # fmt: skip
+             "dise_strategies.scorers.monte_carlo")  # fmt: skip
     told = f"lambda: print([name for name in {names} if name in sys.modules])"
     later = f"""
 import atexit

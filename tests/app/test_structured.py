@@ -6,7 +6,6 @@ import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -157,8 +156,7 @@ def test_a_constraint_that_would_wait_too_long_is_told_to_come_again(
 ) -> None:
     asked = ASKED | {"guided_regex": "kept"}
     assert client.post("chat/completions", json=asked).is_success
-    full = tuple(replace(lane, longest_line=-1.0) for lane in turns.LANES)
-    monkeypatch.setattr(turns, "LANES", full)
+    monkeypatch.setattr(turns, "MAX_AHEAD", -1)
     answer = client.post("chat/completions", json=ASKED | {"guided_regex": "busy"})
     assert (answer.status_code, answer.headers["Retry-After"]) == (429, "1")
     assert answer.json()["error"]["code"] == "overloaded"
@@ -170,7 +168,7 @@ def test_a_build_is_stopped_when_its_client_leaves(
 ) -> None:
     begun, stopped = threading.Event(), threading.Event()
 
-    def built(order: Order, lane: int, stop: Stop) -> None:
+    def built(order: Order, stop: Stop) -> None:
         begun.set()
         while not stopped.wait(0.01):
             try:

@@ -71,7 +71,7 @@ def test_a_bad_setting_of_a_selector_is_refused(
 @pytest.mark.parametrize(
     ("kind", "name", "problem"),
     [
-        ("scorer", "dize", r"scorer 'dize'. Did you mean 'dise'\? Known: ar-perplexity, co"),
+        ("scorer", "dize", r"scorer 'dize'. Did you mean 'dise'\? Known: ar-perplexity, di"),
         ("unmasking_policy", "lowest", "unmasking policy 'lowest'"),
         ("length_controller", "fix", "length controller 'fix'"),
     ],
@@ -91,7 +91,30 @@ def test_an_unknown_name_lists_the_known_ones_and_suggests_the_nearest(
             "smart-crop",
             "length controller 'smart-crop' was taken out: take 'rho-eos', which solves as many "
             "problems in fewer passes.",
-        )
+        ),
+        (
+            "scorer",
+            "mc-dream",
+            "scorer 'mc-dream' was taken out: take 'mc' with the setting estimator=dream.",
+        ),
+        (
+            "selector",
+            "response-first-2",
+            "selector 'response-first-2' was taken out: take "
+            "'first-K', which passes over end tokens, or 'first-blocks-K'.",
+        ),
+        (
+            "selector",
+            "last-2+prompt",
+            "selector 'prompt' was taken out: take 'prompt-last-K' "
+            "with a large K, which is the same.",
+        ),
+        (
+            "unmasking_policy",
+            "llada2",
+            "unmasking policy 'llada2' was taken out: take "
+            "'low-confidence-dynamic' with the setting threshold=0.95, which is the same.",
+        ),
     ],
 )
 def test_a_name_that_was_taken_out_is_refused_with_what_to_use(

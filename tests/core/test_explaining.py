@@ -35,17 +35,8 @@ from tests.core.test_judge import Judge, PairTokenizer
 from tests.guests import with_guests
 
 PROMPT, RESPONSE = [1, 2, 3], [4, 5, 6, 7, 8]
-PARTS = [
-    {"scorer": "dise", "weight": 2.0},
-    {"scorer": "interleaved", "selector": "response", "weight": -0.5},
-]
-SETTINGS: dict[str, dict[str, Any]] = {
-    "mc": {"num_samples": 4},
-    "mc-llada": {"num_samples": 4},
-    "mc-dream": {"num_samples": 4},
-    "combined": {"parts": PARTS, "intercept": 0.25},
-}
-OF_GIVEN = ("dise", "interleaved", "shadow", "duel", "mc", "mc-llada", "mc-dream", "combined")
+SETTINGS: dict[str, dict[str, Any]] = {"mc": {"num_samples": 4}}
+OF_GIVEN = ("dise", "interleaved", "shadow", "mc")
 
 
 def given(
@@ -145,21 +136,18 @@ def test_each_token_says_why_it_counts_or_does_not() -> None:
 
 
 def test_a_sum_of_scores_tells_its_parts() -> None:
-    output = given("combined")
-    dise = given("dise").score.value
+    output = written("dise+written")
+    parts = [written(name, selector="response-text").score.value for name in ("dise", "written")]
     formula = explanation_of(output).formula
-    assert formula.startswith(
-        f"value = 1 x 0.2500 (the intercept) + 2 x {dise:.4f} (dise, last-10) + -0.5 x "
-    )
+    assert formula.startswith(f"value = 1 x {parts[0]:.4f} (dise) + 1 x {parts[1]:.4f} (written)")
     assert f"{output.score.value:.4f}" in formula
-    whole = given("interleaved", selector="response").score.value
-    assert output.score.value == pytest.approx(0.25 + 2 * dise - 0.5 * whole)
+    assert output.score.value == sum(parts)
 
 
 def test_an_estimate_says_so_and_tells_the_masks_of_each_read() -> None:
     explained = explanation_of(given("mc"))
     assert "an estimate, computed by the scorer from 4 Reads" in explained.formula
-    assert explained.about.startswith("The paper's estimator")
+    assert explained.about.startswith("Estimates log p(selected")
     assert all(read.positions == read.masked for read in explained.reads)
     for token in explained.tokens:
         asked = [read for read in explained.reads if token.position in read.positions]

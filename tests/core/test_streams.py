@@ -89,7 +89,6 @@ def test_the_kit_finds_a_predictor_that_ignores_contexts() -> None:
     [
         (BlockCausal(4), "interleaved", "two-stream"),
         (BlockCausal(4), "mc", "two-stream"),
-        (BlockCausal(4), "mc-llada", "two-stream"),
         (BlockCausal(4), "shadow", "shadow"),
         (BIDIRECTIONAL, "shadow", "shadow"),
     ],
@@ -104,7 +103,7 @@ def test_a_predictor_that_cannot_is_not_asked(
     assert toy.batches == []
 
 
-@pytest.mark.parametrize("scorer", ["interleaved", "mc", "mc-llada", "mc-dream"])
+@pytest.mark.parametrize("scorer", ["interleaved", "mc"])
 def test_full_attention_runs_the_rows_that_it_always_ran(scorer: str) -> None:
     """A text of max_batch_tokens still fits, and no predictor hears of a context."""
     toy = Plain()

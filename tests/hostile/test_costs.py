@@ -184,10 +184,3 @@ def test_an_answer_larger_than_the_limit_is_refused_before_any_pass(
         "log-probabilities, more than 131072; ask for fewer" in refused.json()["error"]["message"]
     )
     assert model.batches == []
-
-
-def test_a_combination_has_no_weight_that_overflows() -> None:
-    parts = [{"scorer": "dise", "weight": weight} for weight in (1e308, -1e308)]
-    params = ScoringParams(scorer="combined", scorer_settings={"parts": parts})
-    with pytest.raises(InputError, match="less than or equal to 1000000000"):
-        LLM(MODEL).score([1], [2], params)

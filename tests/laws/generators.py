@@ -27,7 +27,7 @@ scorers = st.sampled_from(
         {"scorer": "dise"},
         {"scorer": "interleaved"},
         {"scorer": "mc", "scorer_settings": {"num_samples": 5}},
-        {"scorer": "mc-dream", "scorer_settings": {"num_samples": 5}},
+        {"scorer": "mc", "scorer_settings": {"num_samples": 5, "estimator": "dream"}},
     ]
 )
 

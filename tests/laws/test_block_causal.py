@@ -22,7 +22,7 @@ from dise_core.plans.reading import CacheHint, CacheSlot, Guidance
 from dise_core.testing.toy_model import END, MASK, SPECIAL, ToyPredictor
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.scorers.interleaved import InterleavedRegeneration
-from dise_strategies.scorers.monte_carlo import MonteCarlo, StratifiedMonteCarlo
+from dise_strategies.scorers.monte_carlo import MonteCarlo
 from dise_strategies.scorers.shadow import Shadow
 from tests.laws.generators import token_ids
 from tests.recorded import Recorded
@@ -143,7 +143,7 @@ masked_scorers = st.sampled_from(
     [
         InterleavedRegeneration(k=2),
         MonteCarlo(num_samples=4),
-        StratifiedMonteCarlo(num_samples=4),
+        MonteCarlo(estimator="llada", num_samples=4),
         Shadow(),
     ]
 )

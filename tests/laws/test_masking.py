@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 from dise_core import Read, Scorer, TokenSequence, drive
 from dise_core.scoring.score import Score
 from dise_strategies.scorers.interleaved import InterleavedRegeneration
-from dise_strategies.scorers.monte_carlo import (
-    DreamMonteCarlo,
-    MonteCarlo,
-    MonteCarloScorer,
-    StratifiedMonteCarlo,
-)
+from dise_strategies.scorers.monte_carlo import MonteCarlo
 from dise_strategies.selectors.counted import LastK
 from dise_strategies.selectors.whole import Full, Response
 from tests.laws.generators import sequences
@@ -22,8 +17,8 @@ from tests.recorded import Recorded, one_nat_each
 seeds = st.integers(0, 2**64 - 1)
 monte_carlo = st.one_of(
     st.builds(MonteCarlo, num_samples=st.integers(1, 12), seed=seeds),
-    st.builds(StratifiedMonteCarlo, num_samples=st.integers(1, 12), seed=seeds),
-    st.builds(DreamMonteCarlo, num_samples=st.integers(1, 12), seed=seeds),
+    st.builds(MonteCarlo, estimator=st.just("llada"), num_samples=st.integers(1, 12), seed=seeds),
+    st.builds(MonteCarlo, estimator=st.just("dream"), num_samples=st.integers(1, 12), seed=seeds),
 )
 
 
@@ -35,7 +30,7 @@ def reads_of(scorer: Scorer, sequence: TokenSequence, selector: object) -> tuple
 
 @given(monte_carlo, sequences)
 def test_masks_stand_where_the_read_asks_only_in_the_response_and_hide_its_own_tokens(
-    scorer: MonteCarloScorer, sequence: TokenSequence
+    scorer: MonteCarlo, sequence: TokenSequence
 ) -> None:
     seen, _ = reads_of(scorer, sequence, Response())
     for read in seen:
@@ -58,7 +53,7 @@ def test_a_sample_of_l_masks_weighs_n_over_l(
     assume(len(sequence.response))
     for scorer in (
         MonteCarlo(num_samples=num_samples, seed=seed),
-        StratifiedMonteCarlo(num_samples=num_samples, seed=seed),
+        MonteCarlo(estimator="llada", num_samples=num_samples, seed=seed),
     ):
         seen, score = reads_of(scorer, sequence, Response())
         assert len(seen) == num_samples
@@ -70,7 +65,7 @@ def test_a_sample_of_l_masks_weighs_n_over_l(
 @given(st.integers(1, 300), seeds)
 def test_as_many_samples_as_tokens_mask_every_number_of_them(num_tokens: int, seed: int) -> None:
     random = np.random.default_rng(seed)
-    samples = StratifiedMonteCarlo(num_samples=num_tokens).samples(num_tokens, random)
+    samples = MonteCarlo(estimator="llada", num_samples=num_tokens).samples(num_tokens, random)
     lengths = sorted(int(sample.is_masked.sum()) for sample in samples)
     assert lengths == list(range(1, num_tokens + 1))
 

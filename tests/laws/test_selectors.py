@@ -16,16 +16,14 @@ NUMBERED = [name.removesuffix("K") for name in installed_catalog().selectors if 
 OF_THE_RESPONSE = {
     "response",
     "response-text",
-    "first-block",
     "first-blocks-",
     "last-block",
     "first-",
     "mid-",
     "last-",
-    "response-first-",
     "answer",
 }
-OF_THE_PROMPT = {"prompt", "prompt-last-"}
+OF_THE_PROMPT = {"prompt-last-"}
 
 single_names = st.one_of(
     st.sampled_from(NAMES),
@@ -40,7 +38,7 @@ def select(name: str, sequence: TokenSequence) -> Mask:
 def available(name: str, sequence: TokenSequence) -> int:
     if name == "prompt-last-":
         return sequence.prompt_length
-    return len(sequence.response) if name == "response-first-" else len(sequence.text_positions)
+    return len(sequence.text_positions)
 
 
 @given(single_names, sequences)
@@ -103,5 +101,7 @@ def test_a_union_is_a_union(names: list[str], sequence: TokenSequence) -> None:
 
 @given(sequences)
 def test_the_prompt_and_the_response_are_all(sequence: TokenSequence) -> None:
-    assert select("prompt+response", sequence).all()
-    assert not (select("prompt", sequence) & select("response", sequence)).any()
+    prompt = select(f"prompt-last-{len(sequence) + 1}", sequence)
+    assert (prompt | select("response", sequence)).all()
+    assert np.array_equal(prompt | select("response", sequence), select("full", sequence))
+    assert not (prompt & select("response", sequence)).any()

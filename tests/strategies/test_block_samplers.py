@@ -35,6 +35,10 @@ def toy_of(length: int, last: LastBlockRule = "masks") -> tuple[ToyPredictor, Mo
     return toy, Model(lambda ids: toy.logits(np.array(ids)), MASK, END, frozenset({END}), last)
 
 
+LLADA2: dict[str, object] = {
+    "unmasking": "low-confidence-dynamic", "unmasking_settings": {"threshold": 0.95},
+}  # fmt: skip
+
 CASES: list[tuple[int, dict[str, object], Rule]] = [
     (4, {"unmasking": "sequential"}, sequential(1)),
     (4, {"unmasking": "sequential", "tokens_per_step": 3}, sequential(3)),
@@ -44,8 +48,8 @@ CASES: list[tuple[int, dict[str, object], Rule]] = [
     (8, {"unmasking": "low-confidence-dynamic", "tokens_per_step": 2}, dynamic(0.85, 2)),
     (4, {"unmasking": "entropy-bounded"}, entropy_bounded(0.35)),
     (8, {"unmasking": "entropy-bounded", "unmasking_settings": {"bound": 2.0}}, entropy_bounded(2)),
-    (8, {"unmasking": "llada2"}, dynamic(0.95, 1)),
-    (32, {"unmasking": "llada2"}, dynamic(0.95, 1)),
+    (8, LLADA2, dynamic(0.95, 1)),
+    (32, LLADA2, dynamic(0.95, 1)),
     (32, {"unmasking": "sub-blocks"}, fast_dllm_v2(1.0, 8)),
     (8, {"unmasking": "sub-blocks", "unmasking_settings": {"threshold": 0.6, "sub_block": 4}},
      fast_dllm_v2(0.6, 4)),
@@ -97,7 +101,7 @@ def test_a_sampler_writes_what_its_published_loop_writes(
         is_cut = last == "masks" and (len(prompt) + max_tokens) % length > 0
         assert num_passes <= num_steps + 1
         assert num_passes == num_steps + 1 or ids[-1] == model.end or is_cut
-        if settings["unmasking"] != "llada2":
+        if settings is not LLADA2:
             assert num_passes <= published_passes(prompt, ids, num_steps, length)
 
 
@@ -131,8 +135,7 @@ def test_llada2_editing_writes_what_its_published_loop_writes(
 @pytest.mark.parametrize("rate", [{}, {"tokens_per_step": 4}, {"steps": 10}])
 @pytest.mark.parametrize(
     ("unmasking", "threshold"),
-    [("sequential", None), ("low-confidence-dynamic", 0.85), ("llada2", 0.95),
-     ("llada2-editing", 0.95)],
+    [("sequential", None), ("low-confidence-dynamic", 0.85), ("llada2-editing", 0.95)],
 )  # fmt: skip
 def test_a_published_sampler_commits_one_token_a_step_unless_the_request_says_otherwise(
     unmasking: str, threshold: float | None, rate: dict[str, object]

@@ -15,12 +15,7 @@ from dise_core.arrays import Floats
 from dise_core.plans.cost import count_nfe
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.sequence import SpecialTokens
-from dise_strategies.scorers.monte_carlo import (
-    DreamMonteCarlo,
-    MonteCarlo,
-    MonteCarloScorer,
-    StratifiedMonteCarlo,
-)
+from dise_strategies.scorers.monte_carlo import MonteCarlo
 from dise_strategies.selectors.counted import FirstK
 from dise_strategies.selectors.whole import Full, Response
 from tests.recorded import Recorded, one_nat_each
@@ -79,12 +74,16 @@ def score(scorer: Scorer, prompt_length: int = 0, selector: object = None) -> Sc
 
 
 @pytest.mark.parametrize(("prompt_length", "selector"), [(0, None), (2, None), (2, Full())])
-@pytest.mark.parametrize("scorer", [MonteCarlo, StratifiedMonteCarlo])
+@pytest.mark.parametrize("estimator", ["paper", "llada"])
 def test_20_000_samples_find_the_exact_likelihood(
-    scorer: type[MonteCarloScorer], prompt_length: int, selector: Full | None
+    estimator: str, prompt_length: int, selector: Full | None
 ) -> None:
     """Within 3 standard errors; the seed is fixed, a new one would fail once in 370 times."""
-    result = score(scorer(num_samples=20_000, seed=1), prompt_length, selector)
+    result = score(
+        MonteCarlo.model_validate({"estimator": estimator, "num_samples": 20_000, "seed": 1}),
+        prompt_length,
+        selector,
+    )
     assert result.standard_error is not None
     assert 0 < result.standard_error < 0.02
     exact = JOINT.log_probability(TEXT, 0 if selector else prompt_length)
@@ -92,8 +91,8 @@ def test_20_000_samples_find_the_exact_likelihood(
     assert result.log_likelihood == result.value
 
 
-@pytest.mark.parametrize("scorer", [MonteCarlo(), StratifiedMonteCarlo(batch_size=4)])
-def test_the_standard_error_is_the_spread_over_200_repetitions(scorer: MonteCarloScorer) -> None:
+@pytest.mark.parametrize("scorer", [MonteCarlo(), MonteCarlo(estimator="llada", batch_size=4)])
+def test_the_standard_error_is_the_spread_over_200_repetitions(scorer: MonteCarlo) -> None:
     again = ({"seed": seed, "num_samples": 64} for seed in range(200))
     results = [score(scorer.model_copy(update=changes)) for changes in again]
     spread = np.std([result.value for result in results], ddof=1)
@@ -104,7 +103,9 @@ def test_the_standard_error_is_the_spread_over_200_repetitions(scorer: MonteCarl
 def test_stratified_samples_spread_less_than_independent_ones_and_than_they_report() -> None:
     """A single batch overestimates its error."""
     independent = [score(MonteCarlo(num_samples=20, seed=seed)).value for seed in range(200)]
-    stratified = [score(StratifiedMonteCarlo(num_samples=20, seed=seed)) for seed in range(200)]
+    stratified = [
+        score(MonteCarlo(estimator="llada", num_samples=20, seed=seed)) for seed in range(200)
+    ]
     spread = np.std([result.value for result in stratified])
     assert spread < np.std(independent)
     assert spread < np.mean([result.standard_error or 0 for result in stratified])
@@ -117,7 +118,7 @@ def test_the_stratified_lengths_are_those_of_llada() -> None:
     random = np.random.default_rng(0)
     first = int(np.random.default_rng(0).integers(1, 8))
     expected = [(round(first + i * 7 / 4) - 1) % 7 + 1 for i in range(4)]
-    samples = StratifiedMonteCarlo(num_samples=4).samples(7, random)
+    samples = MonteCarlo(estimator="llada", num_samples=4).samples(7, random)
     assert [int(sample.is_masked.sum()) for sample in samples] == expected
 
 
@@ -125,14 +126,14 @@ def test_dream_puts_an_end_token_behind_and_never_masks_the_first_or_last_token(
     read = Recorded(one_nat_each)
     seen = read.reads
     sequence = TokenSequence(np.array([0, 1, 1, 0]), 0, ENDED)
-    drive(DreamMonteCarlo(num_samples=200).score(sequence, Response()), read)
+    drive(MonteCarlo(estimator="dream", num_samples=200).score(sequence, Response()), read)
     assert all(list(r.token_ids[[0, -1]]) == [0, END] and len(r.token_ids) == 5 for r in seen)
     assert {tuple(r.positions) for r in seen} == {
         subset for n in (1, 2, 3) for subset in itertools.combinations((1, 2, 3), n)
     }
     ended = TokenSequence(np.array([0, 1, END]), 1, ENDED)
     seen.clear()
-    drive(DreamMonteCarlo(num_samples=50).score(ended, Response()), read)
+    drive(MonteCarlo(estimator="dream", num_samples=50).score(ended, Response()), read)
     assert {(len(r.token_ids), *r.positions) for r in seen} == {(3, 1)}
 
 
@@ -141,7 +142,7 @@ def test_dreams_weights_make_the_expected_number_of_tokens_whole() -> None:
     t.
     """
     random = np.random.default_rng(0)
-    samples = list(DreamMonteCarlo(num_samples=50_000).samples(6, random))
+    samples = list(MonteCarlo(estimator="dream", num_samples=50_000).samples(6, random))
     sums = [sample.is_masked.sum() * sample.weight for sample in samples]
     assert abs(np.mean(sums) - 6) < 4 * np.std(sums) / math.sqrt(len(sums))
 
@@ -158,7 +159,7 @@ def test_a_partial_selection_is_given_all_other_tokens() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "size"),
     [
-        ("mc-llada", {"num_samples": 6, "batch_size": 4}, 4),
+        ("mc", {"estimator": "llada", "num_samples": 6, "batch_size": 4}, 4),
         ("mc", {"spread": "gauss"}, 3),
         ("mc", {"spread": "gauss", "num_samples": 4}, 3),
     ],

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
+from pydantic import PrivateAttr, ValidationInfo, model_validator
 
 from dise_adapters import predictor_of
 from dise_adapters.families.a2d import A2D_QWEN2
@@ -18,6 +19,7 @@ from dise_core import (
     Backend,
     EngineConfig,
     InputError,
+    Noise,
     Plan,
     Read,
     Reader,
@@ -30,16 +32,15 @@ from dise_core import (
     TokenSequence,
     UnmaskingPolicy,
     UnmaskingStep,
+    catalog_of,
 )
 from dise_core.params.base import Params
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.entry import Entry
 from dise_core.scoring.sequence_scorer import WholeResponse
 from dise_core.testing import ToyPredictor
-from dise_core.testing.toy_model import MASK, naive_readout
+from dise_core.testing.toy_model import naive_readout
 from dise_strategies.lengths.fixed import FixedLength
-from dise_strategies.scorers.combined import Combined
-from dise_strategies.scorers.duel import Duel
 from tests import published
 
 
@@ -56,6 +57,24 @@ class Seven(Scorer):
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         yield []
         return Score(7.0, np.flatnonzero(selector.select(sequence)))
+
+
+class Written(Scorer):
+    """Gives a text the places, from its end, in which a policy that it names would write it."""
+
+    unmasking: str = "mine"
+    _policy: UnmaskingPolicy = PrivateAttr()
+
+    @model_validator(mode="after")
+    def _name(self, info: ValidationInfo) -> Self:
+        self._policy = catalog_of(info).unmasking_policy(self.unmasking)
+        return self
+
+    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
+        yield []
+        places = np.flatnonzero(selector.select(sequence))
+        step = UnmaskingStep(places, np.zeros(len(places)), 1, 1.0, Noise(0), int(places[0]))
+        return Score(float(self._policy.choose(step)[0]), places)
 
 
 class Zeros(Reader):
@@ -99,7 +118,7 @@ def catalog(**kinds: dict[str, type]) -> Catalog:
 
 
 MINE = catalog(
-    scorers={"duel": Duel, "combined": Combined, "mine": Seven},
+    scorers={"naming": Written, "mine": Seven},
     selectors={"whole": WholeResponse},
     unmasking_policies={"mine": Backwards},
     length_controllers={"fixed": FixedLength},
@@ -116,45 +135,20 @@ def value(scorer: str, settings: dict[str, Any]) -> float:
     return answer.outputs[0].score.value
 
 
-def test_duel_replays_a_policy_of_the_catalog_that_made_it() -> None:
-    toy, text, total = ToyPredictor(), np.array([1, 2, 3, 4, 5]), 0.0
-    canvas = np.array([1, 2, MASK, MASK, MASK])
-    for position in (4, 3, 2):
-        weights = np.exp(toy.logits(canvas)[position])
-        weights[MASK] = 0.0
-        total += np.log(weights[text[position]] / weights.sum())
-        canvas[position] = text[position]
-    assert value("duel", {"unmasking": "mine"}) == pytest.approx(total, abs=1e-5)
+def test_a_strategy_that_another_names_is_of_the_catalog_that_made_it() -> None:
+    assert value("naming", {"unmasking": "mine"}) == 2.0, "the last of three"
     with pytest.raises(InputError, match=r"unknown unmasking policy 'margin'.*Known: mine"):
-        value("duel", {"unmasking": "margin"})
+        value("naming", {"unmasking": "margin"})
 
 
-def test_combined_adds_up_scores_of_the_catalog_that_made_it() -> None:
-    part = {"scorer": "mine", "selector": "whole"}
-    parts = [{**part, "weight": 2.0}, {**part, "weight": 0.5}]
-    assert value("combined", {"parts": parts, "intercept": 1.0}) == 1.0 + 2.5 * 7.0
-    with pytest.raises(InputError, match=r"unknown scorer 'dise'.*Known: combined, duel, mine"):
-        value("combined", {"parts": [{"scorer": "dise"}]})
-
-
-@pytest.mark.parametrize(
-    ("scorer", "settings"),
-    [
-        ("duel", {"unmasking": "mine"}),
-        ("combined", {"parts": [{"scorer": "mine", "selector": "whole"}]}),
-    ],
-)
-def test_what_a_catalog_made_is_equal_and_the_same_behind_a_pickle(
-    scorer: str, settings: dict[str, Any]
-) -> None:
-    made = MINE.scorer(scorer, settings)
-    assert pickle.loads(pickle.dumps(made)) == made == MINE.scorer(scorer, settings)
+def test_what_a_catalog_made_is_equal_and_the_same_behind_a_pickle() -> None:
+    made = MINE.scorer("naming", {"unmasking": "mine"})
+    assert pickle.loads(pickle.dumps(made)) == made == MINE.scorer("naming", {"unmasking": "mine"})
 
 
 def test_a_class_that_names_strategies_says_who_makes_it() -> None:
-    for cls in (Duel, Combined):
-        with pytest.raises(ValueError, match=r"is made by a catalog: Catalog\.scorer"):
-            cls()
+    with pytest.raises(ValueError, match=r"is made by a catalog: Catalog\.scorer"):
+        Written()
 
 
 def test_a_format_is_found_checked_and_run_by_the_catalog_that_loads_it(tmp_path: Path) -> None:

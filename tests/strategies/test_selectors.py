@@ -16,7 +16,7 @@ RESPONSE = [4, 5, END, 6, 7, 8, END, 9, END, END]  # positions 4 to 13, text at 
     ("name", "positions"),
     [
         ("full", list(range(14))),
-        ("prompt", [0, 1, 2, 3]),
+        ("prompt-last-99", [0, 1, 2, 3]),
         ("response", list(range(4, 14))),
         ("response-text", [4, 5, 7, 8, 9, 11]),
         ("first-3", [4, 5, 7]),
@@ -24,13 +24,11 @@ RESPONSE = [4, 5, END, 6, 7, 8, END, 9, END, END]  # positions 4 to 13, text at 
         ("mid-3", [5, 7, 8]),
         ("last-1", [11]),
         ("last-4", [7, 8, 9, 11]),
-        ("first-block", [4, 5, 6, 7]),
         ("first-blocks-1", [4, 5, 6, 7]),
         ("first-blocks-2", [4, 5, 6, 7, 8, 9, 10, 11]),
         ("last-block", [12, 13]),
         ("prompt-last-2", [2, 3]),
         ("prompt-last-2 + first-1", [2, 3, 4]),
-        ("response-first-3", [4, 5, 6]),
     ],
 )
 def test_selected_positions(name: str, positions: list[int]) -> None:

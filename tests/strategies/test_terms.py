@@ -29,8 +29,8 @@ LINEAR: list[tuple[str, dict[str, Any]]] = [
     ("mc", {"num_samples": 6}),
     ("mc", {"num_samples": 6, "spread": "gauss", "shared_masks": True}),
     ("mc", {"num_samples": 4, "cfg_scale": 0.5}),
-    ("mc-llada", {"num_samples": 5}),
-    ("mc-dream", {"num_samples": 4}),
+    ("mc", {"num_samples": 5, "estimator": "llada"}),
+    ("mc", {"num_samples": 4, "estimator": "dream"}),
 ]
 
 
@@ -74,14 +74,14 @@ def test_the_terms_of_a_mean_take_a_selectors_weights(name: str, settings: dict[
 
 @pytest.mark.parametrize(("name", "settings"), LINEAR)
 def test_the_terms_of_no_position_score_as_nothing(name: str, settings: dict[str, Any]) -> None:
-    toy, nothing = ToyPredictor(), installed_catalog().selector("prompt")
+    toy, nothing = ToyPredictor(), installed_catalog().selector("prompt-last-1")
     scorer = installed_catalog().scorer(name, settings)
     text = TokenSequence.of([], [4, 5], toy.info.special, 4, 2)
     terms = drive(scorer.terms(text, nothing), toy.read)
     assert drive(terms.score(), toy.read).value == -np.inf
 
 
-@pytest.mark.parametrize("name", ["written", "duel", "ar-perplexity", "combined"])
+@pytest.mark.parametrize("name", ["written", "dise+written", "ar-perplexity"])
 def test_a_score_that_is_no_sum_is_refused_by_its_name(name: str) -> None:
     toy, scorer = ToyPredictor(), installed_catalog().scorer(name, {})
     with pytest.raises(InputError, match=f"^scorer {type(scorer).__name__} of .* has no terms"):

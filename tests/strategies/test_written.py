@@ -127,3 +127,28 @@ def test_a_given_text_is_refused_before_any_pass() -> None:
         assert refused.value.parameter == "scorer"
     assert toy.batches == []
     assert installed_catalog().scorer("written") == Written()
+
+
+def test_dise_plus_written_is_their_plain_sum_in_the_pass_of_dise() -> None:
+    toy = ToyPredictor()
+    params = SamplingParams(max_tokens=11, temperature=0.7, seed=3, selector="last-4")
+    answers = {
+        name: LLM(toy).generate([1, 2, 3], params.model_copy(update={"scorer": name}))[0]
+        for name in ("dise", "written", "dise+written")
+    }
+    [read], [wrote], [both] = (answer.outputs for answer in answers.values())
+    assert both.score.value == read.score.value + wrote.score.value
+    writing = wrote.writing
+    assert writing is not None
+    places = both.score.positions
+    logits = toy.logits(np.array([1, 2, 3, *both.token_ids]))
+    logprobs = logits - np.logaddexp.reduce(logits, axis=1)[:, None]
+    ids = np.array([1, 2, 3, *both.token_ids])
+    by_hand = logprobs[places, ids[places]].mean() + writing.logprobs[places].mean()
+    assert both.score.value == pytest.approx(by_hand, abs=1e-5)
+    assert answers["dise+written"].usage.nfe == answers["dise"].usage.nfe
+
+
+def test_dise_plus_written_refuses_a_given_text_by_name() -> None:
+    with pytest.raises(InputError, match=r"dise\+written reads how a text was written"):
+        LLM(ToyPredictor()).score("abc", "def", ScoringParams(scorer="dise+written"))

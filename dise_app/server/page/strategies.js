@@ -31,7 +31,7 @@ export class Picker {
   show() {
     const entry = this.entries.get(this.name);
     this.about.textContent = this.name === SEVERAL
-      ? "Positions that any of them selects, for example response-first-5+last-10."
+      ? "Positions that any of them selects, for example first-5+last-10."
       : (entry?.about ?? "").split("\n\n")[0].replaceAll("\n", " ");
     this.settings.replaceChildren(...this.described(entry).map((setting) => this.field(setting)));
   }

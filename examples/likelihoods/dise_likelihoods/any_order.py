@@ -23,7 +23,7 @@ from dise_core import (
     TokenLogProbs,
     TokenSequence,
 )
-from dise_likelihoods.factors import factors
+from dise_likelihoods.texts import factors
 
 MAX_PASSES = 2**16
 """Forward passes that a text may cost."""

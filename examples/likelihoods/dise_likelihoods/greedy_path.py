@@ -5,7 +5,7 @@ from typing import ClassVar
 import numpy as np
 
 from dise_core import Plan, Read, Score, Scorer, Selector, TokenLogProbs, TokenSequence
-from dise_likelihoods.factors import factors
+from dise_likelihoods.texts import factors
 
 
 class GreedyPath(Scorer):

@@ -59,10 +59,10 @@ def test_prompt_tokens_are_never_masked() -> None:
         selector: llm.score("abc", "def", ScoringParams(scorer="greedy-path", selector=selector))[0]
         .outputs[0]
         .score.value
-        for selector in ("response", "full", "prompt")
+        for selector in ("response", "full", "prompt-last-1000")
     }
     assert values["response"] == values["full"]
-    assert values["prompt"] == -np.inf
+    assert values["prompt-last-1000"] == -np.inf
 
 
 def test_it_is_no_likelihood() -> None:

@@ -144,7 +144,7 @@ def test_the_value_is_what_dise_score_says(saved: tuple[Path, Any, Any]) -> None
     for name, settings in (
         ("dise", {}), ("interleaved", {"k": 2}), ("mc", {"num_samples": 4}),
         ("mc", {"num_samples": 3, "spread": "gauss", "shared_masks": True}),
-        ("mc-llada", {"num_samples": 4}),
+        ("mc", {"num_samples": 4, "estimator": "llada"}),
     ):  # fmt: skip
         scorer = scorer_of(name, **settings)
         batch = draw(scorer, llm.predictor.info, PROMPTS, RESPONSES)
@@ -323,10 +323,10 @@ BLOCKS = ModelInfo("sdar", VOCAB, 64, INFO.special, attention=BlockCausal(4))
     ("scorer", "info", "response", "seed", "text"),
     [
         (scorer_of("mc"), BLOCKS, [1], None, "'sdar' has BlockCausal.* not each block after"),
-        (scorer_of("replay"), INFO, [1], None, "Replay needs how a text was written"),
+        (scorer_of("written"), INFO, [1], None, "Written needs how a text was written"),
         (scorer_of("dise"), INFO, [1], 3, "seed=3, but DiSE draws nothing at random"),
         (scorer_of("mc"), INFO, [], None, r"responses\[0\] of 0 tokens has none"),
-        (scorer_of("duel"), INFO, [1], None, "has no terms"),
+        (scorer_of("ar-perplexity"), INFO, [1], None, "has no terms"),
         (Reading(), INFO, [1], None, "reads 1 texts before it knows its terms"),
     ],
 )

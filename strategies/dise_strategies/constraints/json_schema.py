@@ -7,7 +7,7 @@ from pydantic import AliasChoices, Field
 from dise_core import Constraint
 from dise_core.records import Record
 from dise_strategies.constraints.schema.texts import SPACINGS
-from dise_strategies.constraints.schema.writer import expression_of
+from dise_strategies.constraints.schema.writer import expression_of, short_expression_of
 
 
 class JsonSchema(Constraint):
@@ -28,6 +28,10 @@ class JsonSchema(Constraint):
 
     def expression(self) -> str:
         return expression_of(self.json_schema, SPACINGS[self.whitespace], self.max_depth)
+
+    def _short_expression(self) -> str | None:
+        schema, spacing = self.json_schema, SPACINGS[self.whitespace]
+        return short_expression_of(schema, spacing, self.max_depth)
 
 
 class AnyJsonObject(Constraint):

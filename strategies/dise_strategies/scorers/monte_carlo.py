@@ -1,9 +1,6 @@
-"""Monte Carlo estimates of the likelihood of the selected tokens given all others; the
-published ones differ in how many tokens a sample masks.
-"""
+"""Monte Carlo estimates of the likelihood of the selected tokens given all others."""
 
 import math
-from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -27,9 +24,16 @@ class MaskingSample:
     weight: float
 
 
-class MonteCarloScorer(Scorer):
+class MonteCarlo(Scorer):
     """Estimates log p(selected tokens | all others), in nats, with its standard error: the mean
     over samples of weight · Σ log p(masked token | partly masked text).
+
+    `estimator` says which tokens a sample masks. "paper": l of n, l uniform in 1..n, with
+    weight n / l, Eq. (1). "llada", as LLaDA's own evaluation: the same, but over
+    `batch_size` samples l goes evenly from a random start over 1..n, modulo n, which lowers
+    the variance. "dream", as Dream's: each with probability t, with weight 1 / t, the t
+    evenly spaced over [eps, 1) from a random start, modulo 1; an end token is appended to
+    a text without one, if there is room, and the first and last tokens are never masked.
 
     The selector "response" gives the conditional log-likelihood, "full" the unconditional
     one. A block-causal model reads each block after the finished earlier ones, in which
@@ -40,11 +44,14 @@ class MonteCarloScorer(Scorer):
     guided.
     """
 
+    suits: ClassVar[str] = "likelihoods: of four choices, 84.6 % right"
     default_selector: ClassVar[str] = "response"
     reads_end: ClassVar[bool] = False
     is_among_allowed: ClassVar[bool] = False
     needs_masks: ClassVar[bool] = True
 
+    estimator: Literal["paper", "llada", "dream"] = "paper"
+    """Whose."""
     num_samples: int = Field(default=32, ge=1, le=1_000_000)
     """Random maskings to average over."""
     seed: int = Field(default=0, ge=0, lt=2**64)
@@ -55,10 +62,34 @@ class MonteCarloScorer(Scorer):
     cfg_scale: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Scale of classifier-free guidance; 0 turns it off."""
 
+    spread: Literal["independent", "gauss"] = "independent"
+    """Of "paper": how the numbers of masks are drawn. "gauss" lowers the variance, at a
+    small bias: by threes, or the one or two that there are, ceil(n t) tokens at each node t
+    of a Gauss quadrature."""
+    batch_size: PositiveInt | None = None
+    """Of "llada": samples over which the numbers of masks are spread evenly; None: all."""
+    eps: float = Field(default=1e-3, gt=0, lt=1)
+    """Of "dream": the least probability of masking a token."""
+
     @property
     def group_size(self) -> int:
         """Samples that are drawn together; groups are independent."""
-        return 1
+        if self.estimator == "llada":
+            return self.batch_size or self.num_samples
+        if self.estimator == "dream":
+            return self.num_samples
+        return 1 if self.spread == "independent" else min(self.num_samples, 3)
+
+    @model_validator(mode="after")
+    def _has_settings_of_its_own(self) -> Self:
+        for setting, estimator in (("spread", "paper"), ("batch_size", "llada"), ("eps", "dream")):
+            is_set = getattr(self, setting) != type(self).model_fields[setting].default
+            if is_set and self.estimator != estimator:
+                raise ValueError(
+                    f"{setting} is a setting of estimator={estimator!r}, not of "
+                    f"{self.estimator!r}: leave it out, or take that estimator"
+                )
+        return self
 
     @model_validator(mode="after")
     def _is_whole_groups(self) -> Self:
@@ -70,9 +101,16 @@ class MonteCarloScorer(Scorer):
             )
         return self
 
-    @abstractmethod
     def group(self, num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:
         """Yield group_size random maskings of num_tokens >= 1 tokens."""
+        count = self.group_size
+        if self.estimator == "llada":
+            return _spread_evenly(count, num_tokens, random)
+        if self.estimator == "dream":
+            return _spread_over_time(count, self.eps, num_tokens, random)
+        if self.spread == "gauss":
+            return _at_nodes(count, num_tokens, random)
+        return iter([_masking_exactly(int(random.integers(1, num_tokens + 1)), num_tokens, random)])
 
     def samples(self, num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:
         """Yield num_samples random maskings of num_tokens >= 1 tokens."""
@@ -80,6 +118,7 @@ class MonteCarloScorer(Scorer):
             yield from self.group(num_tokens, random)
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
+        sequence = self._ended(sequence)
         positions = self.positions(sequence, selector)
         if len(positions) == 0:
             return Score.of_nothing()
@@ -94,6 +133,7 @@ class MonteCarloScorer(Scorer):
     def terms(self, sequence: TokenSequence, selector: Selector) -> Plan[Terms]:
         """The Reads of all samples are held at once."""
         yield from ()
+        sequence = self._ended(sequence)
         positions = self.positions(sequence, selector)
         if len(positions) == 0:
             return Terms()
@@ -116,99 +156,26 @@ class MonteCarloScorer(Scorer):
                 read = masked_read(sequence, hidden, hidden, guidance)
                 yield index, sample.weight, read
 
+    def _ended(self, sequence: TokenSequence) -> TokenSequence:
+        is_dreams = self.estimator == "dream"
+        return sequence.ended(sequence.special.eos_id) if is_dreams else sequence
+
     def positions(self, sequence: TokenSequence, selector: Selector) -> Ids:
-        return np.flatnonzero(selector.select(sequence))
+        positions = np.flatnonzero(selector.select(sequence))
+        if self.estimator != "dream":
+            return positions
+        return positions[(positions > 0) & (positions < len(sequence) - 1)]
 
     def standard_error(self, estimates: Floats) -> float | None:
         """Return the standard error of their mean from the groups' means, or for a single
-        group from its samples, which overestimates it; None for one sample.
+        group from its samples, which overestimates it; None for one sample, and for the
+        one group of a quadrature.
         """
+        if self.estimator == "paper" and len(estimates) <= self.group_size:
+            return None
         groups = estimates.reshape(-1, self.group_size).mean(axis=1)
         values = groups if len(groups) > 1 else estimates
         return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
-
-
-class MonteCarlo(MonteCarloScorer):
-    """The paper's estimator, Eq. (1): masks l of n tokens, l uniform in 1..n, with weight
-    n / l.
-
-    The spread "gauss" lowers the variance. A group of it is three samples, or the one or
-    two that there are: ceil(n t) tokens at each node t of a Gauss quadrature, with a
-    small bias. One group tells no standard error.
-    """
-
-    suits: ClassVar[str] = "likelihoods: of four choices, 84.6 % right"
-
-    spread: Literal["independent", "gauss"] = "independent"
-    """How the numbers of masks are drawn."""
-
-    @property
-    def group_size(self) -> int:
-        return 1 if self.spread == "independent" else min(self.num_samples, 3)
-
-    def group(self, num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:
-        if self.spread == "independent":
-            yield _masking_exactly(int(random.integers(1, num_tokens + 1)), num_tokens, random)
-        else:
-            yield from _at_nodes(self.group_size, num_tokens, random)
-
-    def standard_error(self, estimates: Floats) -> float | None:
-        return super().standard_error(estimates) if len(estimates) > self.group_size else None
-
-
-class StratifiedMonteCarlo(MonteCarloScorer):
-    """LLaDA's own likelihood estimator: like "mc", but l is spread evenly over each
-    batch. It goes from a random start over 1..n, modulo n, which lowers the variance. The
-    standard error comes from the batch means, or for a single batch from its samples,
-    which overestimates it.
-    """
-
-    batch_size: PositiveInt | None = None
-    """Samples over which the numbers of masks are spread evenly; None: all of them."""
-
-    @property
-    def group_size(self) -> int:
-        return self.batch_size or self.num_samples
-
-    def group(self, num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:
-        count = self.group_size
-        first = int(random.integers(1, num_tokens + 1))
-        stop = first + (count - 1) * (num_tokens / count)
-        lengths = np.round(np.linspace(first, stop, count)).astype(np.int64)
-        for num_masked in (lengths - 1) % num_tokens + 1:
-            yield _masking_exactly(int(num_masked), num_tokens, random)
-
-
-class DreamMonteCarlo(MonteCarloScorer):
-    """Dream's own likelihood estimator: masks each token with probability t, with weight
-    1 / t.
-
-    An end token is appended to a text without one, if there is room; the first and last
-    tokens are never masked. The t are evenly spaced over [eps, 1) from a random start,
-    modulo 1; the standard error of the samples overestimates the true one.
-    """
-
-    eps: float = Field(default=1e-3, gt=0, lt=1)
-    """The least probability of masking a token."""
-
-    def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
-        return (yield from super().score(sequence.ended(sequence.special.eos_id), selector))
-
-    def terms(self, sequence: TokenSequence, selector: Selector) -> Plan[Terms]:
-        return (yield from super().terms(sequence.ended(sequence.special.eos_id), selector))
-
-    def positions(self, sequence: TokenSequence, selector: Selector) -> Ids:
-        positions = super().positions(sequence, selector)
-        return positions[(positions > 0) & (positions < len(sequence) - 1)]
-
-    @property
-    def group_size(self) -> int:
-        return self.num_samples
-
-    def group(self, num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:
-        times = (random.random() + np.arange(self.num_samples) / self.num_samples) % 1
-        for t in (1 - self.eps) * times + self.eps:
-            yield MaskingSample(random.random(num_tokens) < t, 1 / t)
 
 
 def _masking_exactly(
@@ -217,6 +184,24 @@ def _masking_exactly(
     is_masked = np.zeros(num_tokens, dtype=np.bool_)
     is_masked[random.permutation(num_tokens)[:num_masked]] = True
     return MaskingSample(is_masked, num_tokens / num_masked)
+
+
+def _spread_evenly(
+    count: int, num_tokens: int, random: np.random.Generator
+) -> Iterator[MaskingSample]:
+    first = int(random.integers(1, num_tokens + 1))
+    stop = first + (count - 1) * (num_tokens / count)
+    lengths = np.round(np.linspace(first, stop, count)).astype(np.int64)
+    for num_masked in (lengths - 1) % num_tokens + 1:
+        yield _masking_exactly(int(num_masked), num_tokens, random)
+
+
+def _spread_over_time(
+    count: int, eps: float, num_tokens: int, random: np.random.Generator
+) -> Iterator[MaskingSample]:
+    times = (random.random() + np.arange(count) / count) % 1
+    for t in (1 - eps) * times + eps:
+        yield MaskingSample(random.random(num_tokens) < t, 1 / t)
 
 
 def _at_nodes(count: int, num_tokens: int, random: np.random.Generator) -> Iterator[MaskingSample]:

@@ -5,15 +5,10 @@ from pydantic import Field
 from dise_core import Mask, Selector, TokenSequence
 
 
-class FirstBlock(Selector):
-    """Selects the response's first block, end tokens included."""
-
-    def select(self, sequence: TokenSequence) -> Mask:
-        return _spans(sequence, slice(1))
-
-
 class FirstBlocksK(Selector):
-    """Selects the response's first K blocks, end tokens included; if it has fewer, all of it."""
+    """Selects the response's first K blocks, end tokens included; if it has fewer, all of it.
+    The paper's first-block is first-blocks-1.
+    """
 
     k: int = Field(gt=0, lt=10**9)
     """Blocks to select."""

@@ -45,10 +45,3 @@ class PromptLastK(CountedSelector):
     def select(self, sequence: TokenSequence) -> Mask:
         start = max(0, sequence.prompt_length - self.k)
         return sequence.mask_of(slice(start, sequence.prompt_length))
-
-
-class ResponseFirstK(CountedSelector):
-    """Selects the first K tokens of the response, whatever they are."""
-
-    def select(self, sequence: TokenSequence) -> Mask:
-        return sequence.mask_of(sequence.response_positions[: self.k])

@@ -12,13 +12,6 @@ class Full(Selector):
         return sequence.mask_of(slice(sequence.response_end))
 
 
-class PromptOnly(Selector):
-    """Selects the prompt."""
-
-    def select(self, sequence: TokenSequence) -> Mask:
-        return sequence.mask_of(slice(sequence.prompt_length))
-
-
 class Response(Selector):
     """Selects the response, end tokens included."""
 

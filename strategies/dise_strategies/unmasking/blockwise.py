@@ -1,8 +1,8 @@
 """The unmasking policies of block-diffusion families, with their published defaults.
 
 Those of a family that are here under another name: SDAR's low_confidence_static is
-"low-confidence" with tokens_per_step 1, and Stable-DiffCoder's is "threshold" with the
-threshold 0.95.
+"low-confidence" with tokens_per_step 1, Stable-DiffCoder's "threshold" with the threshold
+0.95, and LLaDA2.0's "low-confidence-dynamic" with it.
 """
 
 from typing import ClassVar
@@ -42,15 +42,8 @@ class LowConfidenceDynamic(UnmaskingPolicy):
         return surest(step.confidences)[: max(num_sure, step.quota, 1)]
 
 
-class LLaDA2(LowConfidenceDynamic):
-    """LLaDA2.0's: low-confidence-dynamic with a threshold of 0.95."""
-
-    threshold: float = Field(default=0.95, ge=0, le=1)
-    """Candidates more probable than this are committed."""
-
-
-class LLaDA2Editing(LLaDA2):
-    """LLaDA2.1's: as LLaDA2.0's, and edits what it has committed.
+class LLaDA2Editing(LowConfidenceDynamic):
+    """LLaDA2.1's: low-confidence-dynamic, which also edits what it has committed.
 
     A committed token of the block gives way to another candidate with a probability above
     `editing_threshold`. After the last mask is filled the block is read again until
@@ -60,6 +53,8 @@ class LLaDA2Editing(LLaDA2):
 
     edits: ClassVar[bool] = True
 
+    threshold: float = Field(default=0.95, ge=0, le=1)
+    """Candidates more probable than this are committed."""
     editing_threshold: float = Field(default=0.9, ge=0, le=1)
     """A committed token gives way to a candidate more probable than this."""
     max_post_steps: int = Field(default=16, ge=0, le=2**16)

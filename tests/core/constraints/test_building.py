@@ -8,18 +8,23 @@ import random
 import re
 import resource
 import signal
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import ClassVar
 
 import psutil
 import pytest
 
-from dise_core.constraints import building, child, host
+from dise_core.constraints import building, small
 from dise_core.constraints.automaton import Automaton
-from dise_core.constraints.building import Source, Stop, StoppedError, UnfinishedError, build
-from dise_core.constraints.child import QUICK, SLOW
+from dise_core.constraints.building import Source, Stop, StoppedError, build
 from dise_core.constraints.constraint import Constraint
+from dise_core.constraints.small import is_small
 from dise_core.errors import InputError, OverloadedError
 
 
@@ -117,10 +122,8 @@ HOSTILE = {
 @pytest.mark.parametrize("expression", HOSTILE, ids=lambda expression: expression[:20])
 def test_what_cannot_be_used_is_refused_soon_and_in_little_memory(expression: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    begun = time.perf_counter()
     with pytest.raises(InputError, match=HOSTILE[expression]) as error:
         automaton_of(expression)
-    assert time.perf_counter() - begun < 25
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 150_000
     assert error.value.parameter == "constraint"
     assert len(str(error.value)) < 600
@@ -130,99 +133,149 @@ def test_a_large_automaton_within_the_limits_is_built() -> None:
     assert automaton_of("(a|b)*a(a|b){12}").num_states == 8192
 
 
-SLOW_EXPRESSION = "(a|b)*a(a|b){20}"
+SLOW = "(a|b)*a(a|b){20}"
 
 
-def num_children() -> int:
-    """Return how many processes the host has."""
-    [host] = [
-        process
-        for process in psutil.Process().children()
-        if any("constraints.host" in part for part in process.cmdline())
-    ]
-    return len(host.children())
+def num_edges(automaton: Automaton) -> int:
+    return int((automaton.next != automaton.dead).sum())
 
 
-def until(number: int) -> None:
-    """Wait until the host has so many children."""
-    for _ in range(1000):
-        if num_children() == number:
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"{num_children()} children are left")
+def workers() -> list[psutil.Process]:
+    """Return this process's workers, under `alone` those of the test."""
+    children = psutil.Process().children()
+    return [child for child in children if building.RUN in child.cmdline()]
 
 
-def test_a_build_ends_with_its_child_as_soon_as_it_is_stopped() -> None:
-    automaton_of("the host has begun")
-    stop, ended = Stop(), []
+def seconds_of_ended_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+@pytest.fixture
+def alone(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[building._Workers]:
+    """Yield the workers of this test, of which there is none at first."""
+    monkeypatch.setattr(building, "RUN", f"{building.RUN}  # of {request.node.name}")
+    monkeypatch.setattr(building, "WORKERS", building._Workers())
+    yield building.WORKERS
+    building.WORKERS.end()
+    assert not workers()
+
+
+@pytest.mark.usefixtures("alone")
+def test_what_is_small_needs_no_worker_and_what_is_not_gets_one_that_is_kept() -> None:
+    automaton_of("[0-9]{1,2}")
+    assert not workers()
+    automaton_of(r"\w")
+    [worker] = workers()
+    automaton_of(r"\w+")
+    assert workers() == [worker]
+
+
+@pytest.mark.parametrize(
+    ("expression", "is_it"),
+    [
+        ("", True),
+        ("[0-9]{1,2}", True),
+        ("(?:é|ü{2,}|[^x-z\\]]?)*?", True),
+        (r"[a\-\x00-\x1f]{0,0}\.", True),
+        (r'\{"a":\ "(?:[^"\\\x00-\x1f\x7f-\x9f]|\\["\\/bfnrt]){0,}"\}', True),
+        ("(?:.*a){8}", False),
+        ("(?:.*a){20}", False),
+        ("(a|b)*a(a|b){4}", True),
+        (SLOW, False),
+        ("((a{1,100}){1,100}){1,100}", False),
+        ("(a|b|ab|ba|aab|bba){30}", False),
+        ("a" * 4001, False),
+        ("[^a]{17}", False),
+        *((text, False) for text in (r"\w", r"\p{L}", r"a\b", "(?i)a", "[a&&b]", "[z-a]", "[[a]]")),
+        *((text, False) for text in ("(a", "a)", "^a", "a$", "a{,2}", "a{2", r"a\<b")),
+    ],
+)
+def test_only_what_is_certain_to_be_small_is_built_without_a_worker(
+    expression: str, is_it: bool
+) -> None:
+    assert is_small(expression) == is_it
+    if is_it:
+        assert num_edges(automaton_of(expression)) <= small.MAX_EDGES
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_build_ends_with_its_worker_as_soon_as_it_is_stopped() -> None:
+    stop, ended, before = Stop(), [], seconds_of_ended_children()
 
     def build_it() -> None:
         with pytest.raises(StoppedError):
-            build(Source(SLOW_EXPRESSION), SLOW, stop)
+            build(Source(SLOW), stop)
         ended.append(True)
 
     thread = threading.Thread(target=build_it)
     thread.start()
-    until(1)
+    while sum(worker.cpu_times().user for worker in workers()) < 0.1:
+        time.sleep(0.01)
     stop.set()
-    thread.join(5)
+    thread.join()
     assert ended
-    until(0)
+    assert not workers()
+    assert seconds_of_ended_children() - before < 2
 
 
-def test_a_build_that_was_stopped_before_never_begins() -> None:
+@pytest.mark.parametrize("expression", ["[0-9]", SLOW])
+def test_a_build_that_was_stopped_before_never_begins(expression: str) -> None:
     stop = Stop()
     stop.set()
     with pytest.raises(StoppedError):
-        build(Source("never begun"), SLOW, stop)
+        build(Source(expression), stop)
 
 
-def test_a_lane_with_little_time_leaves_the_build_to_the_next() -> None:
-    with pytest.raises(UnfinishedError):
-        build(Source(SLOW_EXPRESSION), QUICK)
+def test_a_worker_that_was_stopped_too_late_builds_nothing_more(alone: building._Workers) -> None:
+    automaton_of(r"\w")
+    worker = alone.taken()
+    worker.kill()
+    alone.put_back(worker)
+    assert automaton_of(r"\w").num_states > 100
 
 
-def test_what_only_came_to_no_turn_is_to_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "_answer", lambda *_: child.LATE)
-    with pytest.raises(OverloadedError, match="could not be prepared beside others; try again"):
-        automaton_of("late")
+def test_a_worker_that_ended_while_it_was_idle_is_replaced(alone: building._Workers) -> None:
+    automaton_of(r"\w")
+    [worker] = workers()
+    os.kill(worker.pid, signal.SIGKILL)
+    alone._idle[0]._process.wait()
+    assert automaton_of(r"\w").num_states > 100
 
 
-@pytest.mark.parametrize("is_known", [True, False])
-def test_a_host_that_has_ended_is_replaced_though_its_end_is_not_known_yet(
-    monkeypatch: pytest.MonkeyPatch, is_known: bool
+def test_a_build_whose_worker_is_ended_by_others_is_to_be_tried_again(
+    alone: building._Workers,
 ) -> None:
-    automaton_of("the first host")
-    process = building.HOST._process
-    assert process is not None
-    process.kill()
-    process.wait()
-    if not is_known:
-        monkeypatch.setattr(process, "poll", lambda: None)
-    assert automaton_of("the second host").num_states == len("the second host") + 1
-    assert building.HOST._process is not process
+    worker = alone.taken()
+    os.kill(worker._process.pid, signal.SIGKILL)
+    worker._stays = True
+    alone.put_back(worker)
+    worker._process.poll = lambda: None  # type: ignore[method-assign]
+    with pytest.raises(OverloadedError, match="something ended the process that did; try again"):
+        automaton_of(r"\w")
 
 
-@pytest.mark.parametrize("kind", ["NOFILE", "NPROC"])
-def test_a_host_that_may_open_or_fork_no_more_goes_on(kind: str) -> None:
-    automaton_of(f"before {kind}")
-    process = building.HOST._process
-    assert process is not None
-    until(0)
-    time.sleep(0.2)  # its connection is closed behind the child
-    limit = getattr(resource, f"RLIMIT_{kind}")
-    before = resource.prlimit(process.pid, limit)
-    allowed = psutil.Process(process.pid).num_fds() if kind == "NOFILE" else 0
-    resource.prlimit(process.pid, limit, (allowed, before[1]))
-    try:
-        if kind == "NPROC" and os.geteuid() == 0:
-            pytest.skip("no such limit binds the superuser")
-        with pytest.raises(OverloadedError, match="could not be prepared beside others"):
-            automaton_of(f"beyond {kind}")
-    finally:
-        resource.prlimit(process.pid, limit, before)
-    assert automaton_of(f"behind {kind}").num_states == len(f"behind {kind}") + 1
-    assert building.HOST._process is process
+def test_workers_end_with_the_process_that_asks_though_it_is_killed() -> None:
+    program = (
+        "import os, signal, time; from dise_core.constraints import building as b;"
+        "b.build(b.Source(chr(92) + 'w')); print(b.WORKERS._idle[0]._process.pid, flush=True);"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    run = subprocess.run([sys.executable, "-c", program], check=False, stdout=-1, text=True)
+    with suppress(psutil.NoSuchProcess):
+        psutil.Process(int(run.stdout)).wait(60)
+
+
+def test_a_script_without_a_guard_runs_once(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from dise_core.constraints.building import Source, build\n"
+        "print(build(Source(r'\\d')).num_states)\n"
+    )
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert run.stdout == "26\n"
 
 
 class Slow(Constraint):
@@ -238,7 +291,7 @@ class Slow(Constraint):
         return "[ab]"
 
 
-def test_an_expression_is_made_under_the_limits_of_the_child() -> None:
+def test_an_expression_is_made_under_the_limits_of_the_worker() -> None:
     assert build(Source.of(Slow(seconds=0.01))).num_states == 2
     before = time.process_time()
     with pytest.raises(InputError, match="takes longer than 2 s to prepare"):
@@ -256,19 +309,9 @@ class Waiting(Constraint):
         return "never"
 
 
-def test_a_constraint_that_only_waits_is_told_from_one_that_came_to_no_turn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    waiting, killed = Source.of(Waiting()), -signal.SIGKILL
-    assert building._answer(waiting, QUICK, Stop()) == child.IDLE
-    assert host.reason_of(killed, child.LATE, 0.15) == child.LATE
-    assert host.reason_of(killed, child.FAILED, 0.0) == child.FAILED
-    assert host.reason_of(-signal.SIGXCPU, child.LATE, 2.0) == child.OUT_OF_TIME
-    monkeypatch.setattr(building, "_answer", lambda *_: child.IDLE)
-    with pytest.raises(InputError, match=r"was not prepared in 20 s, .* it waits for something"):
-        build(waiting)
-    with pytest.raises(UnfinishedError):
-        build(waiting, QUICK)
+def test_a_constraint_that_only_waits_is_told_so() -> None:
+    with pytest.raises(InputError, match=r"only waits for something else, .* must compute alone"):
+        build(Source.of(Waiting()))
 
 
 def test_settings_that_are_no_json_are_refused() -> None:

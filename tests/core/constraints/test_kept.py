@@ -128,9 +128,9 @@ def test_a_constraint_is_built_once_for_requests_of_any_length(
 ) -> None:
     sources: list[Source] = []
 
-    def counted(source: Source, lane: int, stop: Stop | None) -> Automaton:
+    def counted(source: Source, stop: Stop | None) -> Automaton:
         sources.append(source)
-        return build(source, lane, stop)
+        return build(source, stop)
 
     monkeypatch.setattr(orders, "build", counted)
     llm = LLM(ToyPredictor())

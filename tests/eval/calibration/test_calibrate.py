@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -291,6 +290,7 @@ def test_every_door_tells_the_probability(dise: Dise, tmp_path: Path) -> None:
 
 TWO = ("--score", "dise:last-10", "--score", "interleaved:response:k=2")
 FIELDS = ("--score-field", "a", "--score-field", "b.0", "--model-name", "countdown")
+AUTO = ("--selector", "auto")
 GIVEN, WRITTEN = ("--texts", "given"), ("--texts", "written")
 
 
@@ -303,56 +303,13 @@ def two_scores(path: Path, size: int = 400) -> Path:
     return written(path, *({"a": a, "b": [b], "label": r} for a, b, r in rows))
 
 
-def test_several_scores_are_one_calibration_at_every_door(dise: Dise, tmp_path: Path) -> None:
+def test_several_scores_are_not_fitted_together(dise: Dise, tmp_path: Path) -> None:
     scored, output = two_scores(tmp_path / "labels.jsonl"), tmp_path / "c.json"
-    run = dise("calibrate", scored, "--output", output, *TWO, *FIELDS, *WRITTEN, "--held-out", 0.2)
-    assert run.code == 0, run.err
-    assert "combined over last-10 of countdown" in run.out
-    assert "interleaved:response:k=2: weight" in run.out
-    again = ("--overwrite", "--json", "--max-risk", 0.3)
-    found = json.loads(
-        dise("calibrate", scored, "--output", output, *TWO, *FIELDS, *WRITTEN, *again).out
-    )
-    made, [first, second] = found["calibration"], found["parts"]
-    assert (made["num_labels"], made["threshold"]["num_labels"]) == (200, 200)
-    assert (first["score"], second["score"]) == ("dise:last-10", "interleaved:response:k=2")
-    assert first["gain"]["low"] > 0 < second["gain"]["low"]
-    calibration = Calibration.load(output)
-    llm = AsyncLLM("countdown", calibration=output)
-    with serving(llm) as url:
-        messages = [{"role": "user", "content": "83,18,75 -> 10"}]
-        body = {"messages": messages, "max_tokens": 8, "temperature": 0}
-        post = functools.partial(httpx.post, f"{url}/v1/chat/completions")
-        [own] = post(json=body).json()["choices"]
-        settings = {"dise": {"scorer_settings": {"intercept": 9}}}
-        [other] = post(json=body | settings).json()["choices"]
-        drawn = {"temperature": 1, "best_of": 4, "seed": 0, "dise": {"stop_at": 1e-9}}
-        [best] = post(json=body | drawn).raise_for_status().json()["choices"]
-    assert own["dise"]["probability"] > 0
-    assert "fitted on scores of 'combined' with" in other["dise"]["uncalibrated"]
-    assert best["dise"]["probability"] > 0
-    short = ("83,18,75 -> 10", "--max-tokens", 8, "--calibration", output, "--json")
-    [one] = json.loads(dise("generate", *short).out)["outputs"]
-    assert one["probability"] == pytest.approx(calibration.probability(one["score"]["value"]))
-    assert one["probability"] == pytest.approx(own["dise"]["probability"])
-
-
-def test_a_score_that_does_better_alone_is_proposed(dise: Dise, tmp_path: Path) -> None:
-    random = np.random.default_rng(1)
-    rows = [
-        {"a": one["score"], "b": [float(random.normal())], "label": one["label"]}
-        for one in records_of(labelled(tmp_path / "one.jsonl", 200))
-    ]
-    scored, output = written(tmp_path / "two.jsonl", *rows), tmp_path / "c.json"
-    args = ("calibrate", scored, "--output", output, *TWO, *FIELDS, *GIVEN, "--overwrite")
-    run = dise(*args)
-    assert "the combination is worse than dise:last-10 alone: ROC-AUC 0." in run.out
-    assert "Calibrate that: --score dise:last-10 without the others" in run.out
-    found = json.loads(dise(*args, "--json").out)
-    assert found["better_part"] == "dise:last-10"
-    assert found["parts"][0]["auroc"] > found["parts"][0]["auroc_with"]
-    scored = two_scores(tmp_path / "labels.jsonl")
-    assert "is worse than" not in dise(*args[:1], scored, *args[2:]).out
+    run = dise("calibrate", scored, "--output", output, *TWO, *FIELDS, *WRITTEN)
+    assert run.code == 2
+    assert "Several --score are not fitted together" in run.err
+    assert "choose one by --selector auto" in run.err
+    assert not output.exists()
 
 
 def test_a_line_that_lacks_one_of_the_scores_is_named(dise: Dise, tmp_path: Path) -> None:
@@ -362,23 +319,21 @@ def test_a_line_that_lacks_one_of_the_scores_is_named(dise: Dise, tmp_path: Path
         written(tmp_path / "null.jsonl", *rows),
         ("--overwrite", "--output", tmp_path / "c.json"),
     )
-    run = dise("calibrate", path, *output, *TWO, *FIELDS, *GIVEN)
+    run = dise("calibrate", path, *output, *TWO, *AUTO, *FIELDS, *GIVEN)
     assert "line 7: its score is null, that of b.0" in run.err
-    run = dise("calibrate", path, *output, *TWO, *FIELDS, *GIVEN, "--skip-unscored")
+    run = dise("calibrate", path, *output, *TWO, *AUTO, *FIELDS, *GIVEN, "--skip-unscored")
     assert "399 labels" in run.out
     del rows[6]["b"]
     path = written(tmp_path / "none.jsonl", *rows)
-    assert "line 7 has no 'b.0'" in dise("calibrate", path, *output, *TWO, *FIELDS, *GIVEN).err
-    run = dise("calibrate", path, *output, *TWO, *FIELDS[2:], *GIVEN)
+    run = dise("calibrate", path, *output, *TWO, *AUTO, *FIELDS, *GIVEN)
+    assert "line 7 has no 'b.0'" in run.err
+    run = dise("calibrate", path, *output, *TWO, *AUTO, *FIELDS[2:], *GIVEN)
     assert "name a --score-field for each --score, in its order" in run.err
-    judged = ("--score", "dise:last-10", "--score", "ar-perplexity")
-    run = dise("calibrate", path, *output, *judged, *FIELDS)
-    assert "scorer 'ar-perplexity' asks the judge, and no part may" in run.err
     key = {"experiment": "sampled", "model": "m", "settings": {"scorers": ["dise", "shadow"]}}
     answer = {"is_correct": True, "scores": {"dise": {"value": -1.0}}}
     journal = written(tmp_path / "journal.jsonl", key, {"id": "a", "answers": [answer]})
     with pytest.raises(InputError, match="line 2 was not written by dise eval: it lacks 'shadow'"):
-        read(journal, "dise", "shadow")
+        read(journal, "dise", "shadow", selector="auto")
 
 
 def test_fields_are_fitted_by_pattern_and_by_type_where_labels_suffice(

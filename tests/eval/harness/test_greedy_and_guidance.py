@@ -127,19 +127,25 @@ def watch(model: DiseLM) -> Recorded:
     return predictor.read
 
 
-@pytest.mark.parametrize("scorer", ["mc", "mc-llada", "mc-dream"])
-def test_guided_likelihoods_are_lladas_for_the_same_maskings(folder: Path, scorer: str) -> None:
+@pytest.mark.parametrize("estimator", ["paper", "llada", "dream"])
+def test_guided_likelihoods_are_lladas_for_the_same_maskings(folder: Path, estimator: str) -> None:
     """The maskings are those that the scorer draws; log-probabilities, weights and mean are taken
     here, in float64.
     """
     scale, prompt, response = 0.8, encode("to be or"), encode(" not to be")
     model = DiseLM(
-        str(folder), scorer=scorer, selector="response", mc_num=16, cfg=scale, is_check_greedy=False
+        str(folder),
+        scorer="mc",
+        selector="response",
+        mc_num=16,
+        cfg=scale,
+        is_check_greedy=False,
+        scorer_settings={"estimator": estimator},
     )
     seen = watch(model)
     [(value, _)] = likelihoods(model, ("to be or", " not to be"))
     reference = ReferenceLLaDA(folder, torch.float64)
-    ended = prompt + response + ([48] if scorer == "mc-dream" else [])
+    ended = prompt + response + ([48] if estimator == "dream" else [])
     estimates = []
     for masking in seen.reads:
         masked = masking.positions.tolist()
@@ -155,7 +161,7 @@ def weights_of(model: DiseLM, maskings: list[Read], ids: list[int], num_tokens: 
     """Return the weight of each sample: tokens / masked tokens, or for Dream 1 / t by its own
     random numbers.
     """
-    if model._scoring.scorer != "mc-dream":
+    if model._scoring.scorer_settings["estimator"] != "dream":
         return [num_tokens / len(masking.positions) for masking in maskings]
     from dise_core.noise import Noise
 
@@ -175,7 +181,7 @@ def test_guidance_changes_the_likelihood_and_a_scorer_without_it_is_refused_at_t
     plain, guided = (likelihoods(model, ("to be or", " not"))[0][0] for model in models)
     assert abs(plain - guided) > 0.01
     model = DiseLM(str(folder), scorer="dise", cfg_scale=0.8, max_tokens=8, block_length=8)
-    message = r"scorer 'dise' cannot be guided, so cfg_scale=0.8 .* \(mc, mc-dream, mc-llada\)"
+    message = r"scorer 'dise' cannot be guided, so cfg_scale=0.8 .* \(mc\)"
     with pytest.raises(InputError, match=message):
         likelihoods(model, ("to be or", " not"))
     with pytest.raises(InputError, match=message):
@@ -185,7 +191,7 @@ def test_guidance_changes_the_likelihood_and_a_scorer_without_it_is_refused_at_t
 
 
 def test_lladas_names_are_ours_and_two_names_of_one_setting_are_refused(folder: Path) -> None:
-    theirs = DiseLM(str(folder), scorer="mc-llada", mc_num=4, cfg=0.5)
+    theirs = DiseLM(str(folder), scorer="mc", mc_num=4, cfg=0.5)
     assert (theirs._scorer.num_samples, theirs._scorer.cfg_scale) == (4, 0.5)  # type: ignore[attr-defined]
     assert theirs._sampling({}).cfg_scale == 0.5
     for settings, message in (

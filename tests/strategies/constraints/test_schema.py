@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from dise_core import InputError
+from dise_core.constraints.building import Source
+from dise_strategies.constraints.json_schema import JsonSchema
 from dise_strategies.constraints.schema.texts import SPACINGS
 from dise_strategies.constraints.schema.writer import expression_of
 from tests.strategies.constraints.schemas import long_constants, many_references, schemas, values
@@ -45,6 +47,25 @@ def texts(expression: str) -> st.SearchStrategy[str]:
 def test_whatever_is_accepted_is_valid_under_the_schema(data: Any, schema: Any, how: str) -> None:
     text = data.draw(texts(expression_of(schema, SPACINGS[how])))
     assert is_valid(json.loads(text), schema), text
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_small"),
+    [
+        ({"type": "integer", "minimum": 10, "maximum": 999}, True),
+        ({"properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"enum": [1, "é"]}}}, True),
+        ({"properties": {f"p{number}": {"type": "string"} for number in range(5)}}, True),
+        ({"anyOf": [{"$ref": "#/$defs/a"}] * 150, "$defs": {"a": {"const": 1}}}, False),
+        ({"const": "x" * 5000}, False),
+        (many_references(1000, 1300, 2000), False),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_ordinary_schemas_need_no_worker(schema: Any, is_small: bool) -> None:
+    constraint = JsonSchema(schema=schema)
+    source = Source.of(constraint)
+    assert source.is_small == (source.maker is None) == is_small
+    assert not is_small or source.text == constraint.expression()
 
 
 @SLOW

@@ -29,6 +29,9 @@ MAX_SCHEMA, MAX_NESTED = 2**16, 100
 MAX_PARTS = 20_000
 """Schemas that are written, each as often as it is referred to."""
 
+SHORT, FEW_PARTS = 4096, 200
+"""Characters of a schema and schemas that are written in milliseconds."""
+
 ALONE = {"$ref": (), "anyOf": (), "oneOf": (), "const": ("type",), "enum": ("type",)}
 """Keywords that say all of a place, and what may stand beside each."""
 
@@ -50,8 +53,25 @@ def expression_of(schema: Record | bool | str, spacing: Spacing, max_depth: int 
     guaranteed. Not all valid JSON is written: properties stand in declared order and no
     others beside them, exponents are short, and no text has \\u.
     """
-    top = Place(_parse(schema))
-    expression = _Writer(top, spacing, max_depth).write(top)
+    return _written(_parse(schema), spacing, max_depth, MAX_PARTS)
+
+
+def short_expression_of(
+    schema: Record | bool | str, spacing: Spacing, max_depth: int
+) -> str | None:
+    """Return the same if milliseconds are enough for it, else None."""
+    root = _parse(schema)
+    if len(json.dumps(root)) > SHORT:
+        return None
+    try:
+        return _written(root, spacing, max_depth, FEW_PARTS)
+    except ManyPartsError:
+        return None
+
+
+def _written(root: Record | bool, spacing: Spacing, max_depth: int, max_parts: int) -> str:
+    top = Place(root)
+    expression = _Writer(top, spacing, max_depth, max_parts).write(top)
     if expression is None:
         raise InputError(
             "no JSON can be written for the schema: what it requires is false, out of bounds, "
@@ -77,11 +97,16 @@ def _parse(schema: Record | bool | str) -> Record | bool:
     return root
 
 
+class ManyPartsError(InputError):
+    """A schema has more parts than may be written."""
+
+
 @dataclass(slots=True)
 class _Writer:
     top: Place
     spacing: Spacing
     max_depth: int
+    max_parts: int
     num_parts: int = 0
     targets: dict[str, Place] = field(init=False)
     """What references may lead to."""
@@ -95,8 +120,9 @@ class _Writer:
     def write(self, place: Place) -> str | None:
         """Return the expression of a place's values, None where there are none."""
         self.num_parts += 1
-        if self.num_parts > MAX_PARTS:
-            raise place.refusal(f"references lead to more than {MAX_PARTS} schemas")
+        if self.num_parts > self.max_parts:
+            refusal = place.refusal(f"references lead to more than {self.max_parts} schemas")
+            raise ManyPartsError(str(refusal), refusal.parameter)
         if isinstance(place.schema, bool):
             return any_value(self.spacing) if place.schema else None
         if not isinstance(place.schema, dict):

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from dise_core import Ids, Plan, Scorer, Selector, Terms, TokenSequence
-from dise_strategies.scorers.masked import masked_read
+from dise_likelihoods.texts import masked_read
 
 
 class Replay(Scorer):

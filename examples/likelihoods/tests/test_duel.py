@@ -1,82 +1,88 @@
 """The scorer duel: its likelihoods are those of a distribution over all texts."""
 
-from __future__ import annotations
+import itertools
 
 import numpy as np
 import pytest
+from dise_likelihoods.duel import Duel
 
-from dise_core import LLM, BlockCausal, InputError, SamplingParams, ScoringParams
-from dise_core.plans.plan import drive
-from dise_core.plugins.discovery import installed_catalog
-from dise_core.scoring.scorer import Scorer
+from dise_core import (
+    LLM,
+    BlockCausal,
+    InputError,
+    SamplingParams,
+    ScoringParams,
+    drive,
+    installed_catalog,
+)
 from dise_core.testing import ToyPredictor
-from dise_core.testing.toy_model import MASK
-from dise_strategies.scorers.duel import Duel
-from tests.exact_toy import ExactToy, all_texts
 
 POLICIES = [
     name
     for name, entry in installed_catalog().unmasking_policies.items()
     if name not in ("random", "origin") and not entry.load().edits
 ]
+END, MASK = 10, 11
+"""The toy model's special tokens."""
 
 
-def duel(**settings: object) -> Scorer:
-    """Return the scorer with these settings."""
-    return installed_catalog().scorer("duel", settings)
-
-
-FULL, BLOCKS = ExactToy(), ExactToy(block_length=2)
+def likelihoods(
+    toy: ToyPredictor, prompt: list[int], responses: list[list[int]], **settings: object
+) -> list[float]:
+    params = ScoringParams(scorer="duel", scorer_settings=settings, logprobs=None)
+    answers = LLM(toy).score([prompt] * len(responses), responses, params)
+    return [answer.outputs[0].score.value for answer in answers]
 
 
 @pytest.mark.parametrize("tokens_per_step", [1, 2])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_likelihoods_of_all_texts_sum_to_1(policy: str, tokens_per_step: int) -> None:
     settings = {"threshold": 0.5} if policy in ("threshold", "sub-blocks") else {}
-    for toy, block_length in ((FULL, 2), (FULL, 4), (BLOCKS, None)):
-        scorer = duel(
-            unmasking=policy,
-            unmasking_settings=settings,
+    responses = [list(ids) for ids in itertools.product(range(MASK), repeat=2)]
+    for toy in (ToyPredictor(), ToyPredictor(attention=BlockCausal(2))):
+        values = likelihoods(
+            toy, [1, 2, 3], responses, unmasking=policy, unmasking_settings=settings,
             tokens_per_step=tokens_per_step,
-            block_length=block_length,
-        )
-        values = [toy.score(scorer, toy.text([1, *ids], 1))[0].value for ids in all_texts(4)]
-        assert np.exp(values).sum() == pytest.approx(1, abs=1e-9)
+        )  # fmt: skip
+        assert np.exp(values).sum() == pytest.approx(1, abs=1e-5)
 
 
-def test_the_likelihood_is_that_of_the_loop_written_down() -> None:
-    ids = [1, 0, 2, 2]
-    canvas, hidden, total = [1, 3, 3, 3], [1, 2, 3], 0.0
-    while hidden:
-        probabilities = np.exp(FULL.logits(np.array(canvas)))
-        probabilities /= probabilities.sum(axis=1, keepdims=True)
-        surest = max(hidden, key=lambda at: probabilities[at, :3].max())
-        total += FULL.logprobs(canvas)[surest, ids[surest]]
-        canvas[surest] = ids[surest]
-        hidden.remove(surest)
-    score, nfe = FULL.score(duel(block_length=4), FULL.text(ids, 1))
-    assert (score.value, nfe) == (pytest.approx(total, abs=1e-12), 3)
-    assert score.log_likelihood == score.value
-    assert score.perplexity == pytest.approx(np.exp(-total / 3))
-    assert score.token_probability == pytest.approx(np.exp(total / 3))
+def loop(toy: ToyPredictor, prompt: list[int], response: list[int], length: int | None) -> float:
+    """Reveal a text's tokens where the model's best candidate is surest, block by block; no
+    candidate is the mask, and blocks of `length` see nothing behind them.
+    """
+    ids, total = prompt + response, 0.0
+    text = prompt + [MASK] * len(response)
+    while MASK in text:
+        first = text.index(MASK)
+        stop = len(ids) if length is None else (first // length + 1) * length
+        block = range(first, min(stop, len(ids)))
+        seen = text if length is None else text[:stop] + [END] * (stop - len(text))
+        logits = toy.logits(np.array(seen))[:, :MASK]
+        logprobs = logits - np.logaddexp.reduce(logits, axis=1)[:, None]
+        at = max((i for i in block if text[i] == MASK), key=lambda i: logprobs[i].max())
+        total += logprobs[at][ids[at]]
+        text[at] = ids[at]
+    return total
 
 
-@pytest.mark.parametrize("ids", all_texts(5)[::40])
-def test_a_block_causal_text_is_replayed_block_by_block_in_the_passes_of_one(
-    ids: list[int],
-) -> None:
-    """The first block begins in the prompt, the last one is not full."""
-    toy, scorer = ExactToy(block_length=3), duel()
-    score, nfe = toy.score(scorer, toy.text([0, *ids, 1], 1))
-    prefixes = (toy.text([0, *ids[:2]], 1), toy.text([0, *ids], 3), toy.text([0, *ids, 1], 6))
-    alone = sum(toy.score(scorer, text)[0].value for text in prefixes)
-    assert (score.value, nfe) == (pytest.approx(alone, abs=1e-12), 3)
+@pytest.mark.parametrize("length", [None, 3])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_likelihood_is_that_of_the_loop_written_down(seed: int, length: int | None) -> None:
+    toy = (
+        ToyPredictor(seed=seed)
+        if length is None
+        else ToyPredictor(seed=seed, attention=BlockCausal(length))
+    )
+    ids = np.random.default_rng(seed).integers(0, 10, 7).tolist()
+    [value] = likelihoods(toy, ids[:2], [ids[2:]])
+    assert value == pytest.approx(loop(toy, ids[:2], ids[2:], length), abs=1e-5)
 
 
 def test_the_selector_chooses_among_the_terms_of_the_whole_replay() -> None:
     llm = LLM(ToyPredictor())
     scores = {}
-    for selector in ("response", "response-first-2", "last-3"):
+    for selector in ("response", "first-2", "last-3"):
         for aggregate in ("sum", "mean"):
             settings = {"unmasking": "margin", "aggregate": aggregate}
             params = ScoringParams(
@@ -85,7 +91,7 @@ def test_the_selector_chooses_among_the_terms_of_the_whole_replay() -> None:
             [answer] = llm.score(["abc"], ["defgh"], params)
             scores[selector, aggregate] = answer.outputs[0].score
             assert answer.usage.nfe == 5
-    first, last, whole = (scores[s, "sum"] for s in ("response-first-2", "last-3", "response"))
+    first, last, whole = (scores[s, "sum"] for s in ("first-2", "last-3", "response"))
     assert first.value + last.value == pytest.approx(whole.value)
     assert (first.log_likelihood, whole.log_likelihood) == (None, whole.value)
     mean = scores["response", "mean"]
@@ -136,7 +142,8 @@ def test_its_terms_are_what_the_writing_told_at_temperature_0(
         [output] = llm.generate([[1, 2, 3, 4]], params)[0].outputs
         writing = output.writing
         assert writing is not None
-        scorer = duel(unmasking=policy, tokens_per_step=tokens_per_step)
+        settings = {"unmasking": policy, "tokens_per_step": tokens_per_step}
+        scorer = installed_catalog().scorer("duel", settings)
         assert isinstance(scorer, Duel)
         [text] = llm.planner.texts([1, 2, 3, 4], [output.token_ids], ScoringParams(block_length=4))
         terms = drive(scorer._replay(text), llm.predictor.read)

@@ -5,14 +5,16 @@ from dataclasses import replace
 from typing import ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import Field, PrivateAttr, ValidationInfo, model_validator
+from pydantic import Field, JsonValue, PositiveInt, PrivateAttr, ValidationInfo, model_validator
 
 from dise_core import (
     Candidates,
     Floats,
     Ids,
+    InputError,
     Noise,
     Plan,
+    PlanError,
     Read,
     Reading,
     Score,
@@ -20,14 +22,11 @@ from dise_core import (
     Selector,
     TokenLogProbs,
     TokenSequence,
+    UnmaskingPolicy,
+    UnmaskingStep,
+    catalog_of,
 )
-from dise_core.blocks import BlockGrid
-from dise_core.errors import InputError, PlanError
-from dise_core.params.base import Length, Name, Settings
-from dise_core.plugins.catalog import catalog_of
-from dise_core.writing.checks import chosen_indices
-from dise_core.writing.policy import UnmaskingPolicy, UnmaskingStep
-from dise_strategies.scorers.masked import masked_read
+from dise_likelihoods.texts import by_block, masked_read
 
 
 class Duel(Scorer):
@@ -46,13 +45,13 @@ class Duel(Scorer):
     is_among_allowed: ClassVar[bool] = False
     needs_masks: ClassVar[bool] = True
 
-    unmasking: Name = "low-confidence"
+    unmasking: str = "low-confidence"
     """The unmasking policy that is replayed."""
-    unmasking_settings: Settings = Field({})
+    unmasking_settings: dict[str, JsonValue] = Field({})
     """Settings of that policy."""
-    tokens_per_step: Length = 1
+    tokens_per_step: PositiveInt = 1
     """Tokens that the schedule commits in each step."""
-    block_length: Length | None = None
+    block_length: PositiveInt | None = None
     """Tokens in a block; None: the text's."""
     aggregate: Literal["sum", "mean"] = "sum"
     """What is made of the selected log-probabilities. The mean favours no length."""
@@ -82,31 +81,29 @@ class Duel(Scorer):
     def _replay(self, text: TokenSequence) -> Plan[Floats]:
         """Return a plan of each token's log-probability when written, float64 [N]."""
         policy, hidden = self._policy, text.response_positions
-        grid = replace(text.blocks, length=self.block_length or text.block_length)
-        if text.origin == "text" and grid != text.blocks:
+        length = self.block_length or text.block_length
+        if text.origin == "text" and length != text.block_length:
             raise InputError(f"this model's block_length is {text.block_length}", "scorer_settings")
+        text = replace(text, block_length=length)
         candidates = Candidates(confidence=policy.confidence, forbidden=(text.special.masking_id,))
         terms, sure = np.zeros(len(text)), np.zeros(len(text))
         while len(hidden):
-            blocks = _by_block(grid, hidden)[: 1 if text.origin == "response" else None]
+            blocks = by_block(text, hidden)[: 1 if text.origin == "response" else None]
             positions, commits = np.concatenate(blocks), list[Ids]()
             tokens, masks = _reads(text, hidden, positions)
             token, mask, best = yield [tokens, masks, replace(tokens, readout=candidates)]
             terms[positions], sure[positions] = _without_mask(token, mask), best.confidences
             for block in blocks:
-                quota, start = min(self.tokens_per_step, len(block)), grid.start_of(int(block[0]))
+                quota, start = (
+                    min(self.tokens_per_step, len(block)),
+                    text.blocks.start_of(int(block[0])),
+                )
                 step = UnmaskingStep(block, sure[block], quota, quota / len(block), Noise(0), start)
-                commits.append(block[chosen_indices(policy, policy.choose, step, len(block))])
+                commits.append(block[policy.choose(step)])
             if not any(map(len, commits)):
                 raise PlanError(f"unmasking policy {policy!r} chose no token to replay")
             hidden = np.setdiff1d(hidden, np.concatenate(commits))
         return terms
-
-
-def _by_block(grid: BlockGrid, positions: Ids) -> list[Ids]:
-    """Return ascending positions, int64 [M], M >= 1, block by block."""
-    blocks = (positions - grid.origin) // grid.length
-    return np.split(positions, np.flatnonzero(np.diff(blocks)) + 1)
 
 
 def _reads(text: TokenSequence, hidden: Ids, positions: Ids) -> tuple[Read, Read]:

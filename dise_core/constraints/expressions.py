@@ -1,62 +1,18 @@
-"""What a child of the host does: makes the automaton of one constraint, within limits."""
+"""Automata of regular expressions."""
 
-import importlib
-import json
-import math
-import os
 import re
-import socket
-from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
 
 from dise_core.constraints.automaton import Automaton, trimmed
-from dise_core.constraints.constraint import expression_of
-from dise_core.errors import InputError, error_line, shown
-from dise_core.records import Record
-from dise_core.scoring.faults import OURS
-
-MAX_BYTES = 1 << 30
-"""Of memory that a build may take."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """A lane of builds. seconds: of processor time that a build may take. patience:
-    seconds that may pass meanwhile. nice: how far it stands back for others. slots: how
-    many run at once.
-    longest_line: seconds that a build may have to wait for its turn.
-    """
-
-    seconds: float
-    patience: float
-    nice: int
-    slots: int
-    longest_line: float
-
-
-QUICK, SLOW = 0, 1
-LANES = (Lane(0.4, 1.5, 3, 2, 4.0), Lane(2.0, 20.0, 5, 1, 20.0))
-"""At first each build gets a moment, so that short ones are soon done; one that needs
-longer begins anew in the second lane, where few run at a time.
-"""
+from dise_core.errors import InputError, shown
 
 MAX_CHARACTERS, MAX_STATES = 200_000, 20_000
 """What one expression may need. A state takes a kibibyte."""
 
 END = 256
 """The byte of edges that final states have."""
-
-BUILT, REFUSED, BROKEN = b"K", b"E", b"B"
-OUT_OF_TIME, LATE, IDLE, FAILED = b"T", b"W", b"I", b"M"
-"""How an answer begins. Behind BUILT stands the number of states, 4 bytes, then the
-automaton's arrays; behind REFUSED why, and behind BROKEN what a third party's constraint
-raised, as JSON. The others stand alone, and come from the host.
-"""
-
-ANSWERED = 3
-"""How a child exits that has answered, and no code that calls for an end by mistake."""
 
 SENTINEL = r"\x00"
 """What stands before and behind the text, and never in it. The library builds automata
@@ -72,61 +28,6 @@ SYNTAX = (
 
 PLAIN = re.compile(r"\\.?|\[\^?\]?(?:\\.?|[^]\\])*\]?", re.DOTALL)
 """Where parentheses are characters."""
-
-
-def limit(lane: Lane) -> None:
-    """Limit this process, which ends by a signal where it goes beyond."""
-    import resource
-    import signal
-
-    os.nice(lane.nice)
-    signal.setitimer(signal.ITIMER_PROF, lane.seconds)
-    hard = math.ceil(lane.seconds) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-class BrokenError(Exception):
-    """A third party's constraint fails, by the error that is told."""
-
-
-def answer(connection: socket.socket, maker: str | None) -> None:
-    """Read a request, its length and its text, and write the answer to it."""
-    with connection.makefile("rb") as stream:
-        size = int.from_bytes(stream.read(4), "big")
-        text = stream.read(size).decode(errors="surrogatepass")
-    try:
-        automaton = automaton_of(text if maker is None else _translate(maker, text))
-    except InputError as error:
-        refusal = {"message": str(error), "parameter": error.parameter}
-        connection.sendall(REFUSED + json.dumps(refusal).encode())
-        return
-    except BrokenError as error:
-        connection.sendall(BROKEN + json.dumps(str(error)).encode())
-        return
-    head = BUILT + automaton.num_states.to_bytes(4, "big")
-    for part in (head, automaton.accepting.data, automaton.table.data.cast("B")):
-        connection.sendall(part)
-
-
-def class_of(maker: str) -> type:
-    """Import the class of a constraint by its module and its name."""
-    module, _, name = maker.partition(":")
-    cls: type = getattr(importlib.import_module(module), name)
-    return cls
-
-
-def _translate(maker: str, text: str) -> str:
-    settings: Record = json.loads(text)
-    try:
-        return expression_of(class_of(maker)(**settings))
-    except (InputError, MemoryError):
-        raise
-    except BaseException as error:  # Ctrl-C never comes here
-        if maker.partition(".")[0] in OURS:
-            raise
-        raise BrokenError(f"{error_line(error):.500}") from error
 
 
 def automaton_of(expression: str) -> Automaton:

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from dise_likelihoods.replay import Replay
 
 from dise_core import LLM, BlockCausal, InputError, SamplingParams, ScoringParams
 from dise_core.testing import ToyPredictor, check_scorer
-from dise_strategies.scorers.replay import Replay
 
 PROMPT = [1, 2, 3]
 
