@@ -37,7 +37,7 @@ STRUCK: Mapping[tuple[str, str], str] = MappingProxyType(
         "threshold=0.95, which is the same.",
         **{
             ("option", name): "it is a setting of the unmasking policy: "
-            f"unmasking_settings={{{name!r}: VALUE}}, in a command --unmasking-setting {name}=VALUE."
+            f"unmasking_settings={{{name!r}: VALUE}}, or --unmasking-setting {name}=VALUE."
             for name in POLICYS
         },
         **{("command option", name): f"write --model-args {name}=VALUE." for name in MODEL_ARGS},

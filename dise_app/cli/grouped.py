@@ -1,5 +1,6 @@
 """The help of a verb: its options in groups, in two columns that cut no name and no text."""
 
+import inspect
 import textwrap
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -23,7 +24,6 @@ RARE = "What few need"
 
 METAVARS = {int: "INTEGER", float: "FLOAT", str: "TEXT", Path: "PATH"}
 """How the help calls the values of these types, whatever typer calls them."""
-
 
 MAX_NAME = 30
 """Characters of a name that stands beside its text, and not above it."""
@@ -76,12 +76,14 @@ class GroupedCommand(TyperCommand):
             raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        headings = getattr(self.callback, "headings", {})
-        types = getattr(self.callback, "__annotations__", {})
+        assert self.callback is not None
+        headings = getattr(getattr(self.callback, "__wrapped__", None), "headings", {})
+        types = inspect.signature(self.callback, eval_str=True).parameters
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             heading = headings.get(parameter.name) or "Options"
-            parameter.metavar = parameter.metavar or metavar(types.get(parameter.name))
+            if parameter.metavar is None and parameter.name in types:
+                parameter.metavar = metavar(types[parameter.name].annotation)
             names, about = parameter.get_help_record(ctx) or ("", "")
             if parameter.param_type_name == "argument":
                 heading, names = "Arguments", parameter.metavar or names

@@ -26,7 +26,7 @@ MODEL_ARGS = (
     "may be repeated. Keys:"
 )
 
-Verb = Callable[..., None]
+Function = Callable[..., None]
 
 REQUIRED = inspect.Parameter.empty
 
@@ -110,18 +110,13 @@ class FieldOptions:
         for kind in STRATEGIES:
             if kind.option in explicit and kind.option in self._fields:
                 _use_classes(kind, values[kind.option])
-        args = values["model_args"] if "model_args" in explicit and self._model_args else ()
-        return (
-            self._defaults
-            | _model_args(args, self._model_args)
-            | {
-                name: settings(values[flag])
-                if get_origin(field.annotation) is dict
-                else values[flag]
-                for flag, (name, field) in self._fields.items()
-                if flag in explicit
-            }
-        )
+        named = {
+            name: settings(values[flag]) if get_origin(field.annotation) is dict else values[flag]
+            for flag, (name, field) in self._fields.items()
+            if flag in explicit
+        }
+        args = values["model_args"] if self._model_args and "model_args" in explicit else ()
+        return {**self._defaults, **_model_args(args, self._model_args), **named}
 
 
 OptionTable = Own | FieldOptions
@@ -129,9 +124,6 @@ Table = OptionTable | Callable[[], OptionTable]
 """One to which plugins add is a function, called where a verb is made: who brings verbs is
 imported before anybody knows what else it brings.
 """
-
-ASKED = ("__signature__", "__annotations__", "headings", "left_out")
-"""What typer and the help ask of a verb."""
 
 
 def _model_args(args: Iterable[str], fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
@@ -207,71 +199,64 @@ def _number_or_none(text: str | int) -> int | None:
         raise typer.BadParameter(f"{text!r} is neither a number nor none") from None
 
 
-def verb(*most_used: str, **tables: Table) -> Callable[[Verb], Verb]:
+class Verb:
+    """A verb, whose options are made once typer asks for its signature."""
+
+    def __init__(
+        self, function: Function, most_used: Sequence[str], tables: Mapping[str, Table]
+    ) -> None:
+        functools.update_wrapper(
+            self, function, ("__module__", "__name__", "__qualname__", "__doc__")
+        )
+        self.__annotations__ = {}  # typer asks for them, and reads those of the signature
+        self._function, self._most_used, self._given = function, most_used, tables
+
+    @functools.cached_property
+    def _tables(self) -> dict[str, OptionTable]:
+        return {n: table() if callable(table) else table for n, table in self._given.items()}
+
+    @functools.cached_property
+    def _own(self) -> dict[str, inspect.Parameter]:
+        parameters = inspect.signature(self._function, eval_str=True).parameters
+        return {name: own for name, own in parameters.items() if name != "parts"}
+
+    @functools.cached_property
+    def __signature__(self) -> inspect.Signature:
+        options = {n: its for table in self._tables.values() for n, its in table.options.items()}
+        first = {name: options[name] for name in self._most_used if name not in self._own}
+        made = {"context": (typer.Context, REQUIRED)}
+        made |= {name: (own.annotation, own.default) for name, own in self._own.items()}
+        made |= first | options | {"debug": DEBUG}
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        return inspect.Signature(
+            [
+                inspect.Parameter(name, keyword, default=default, annotation=kind)
+                for name, (kind, default) in made.items()
+            ]
+        )
+
+    @functools.cached_property
+    def headings(self) -> dict[str, str | None]:
+        """The headings of its options in the help, by name."""
+        pairs = (pair for table in self._tables.values() for pair in table.headings.items())
+        return dict(pairs) | dict.fromkeys(self._most_used, MOST_USED)
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Options that its tables leave out, each with its reason."""
+        return {n: why for table in self._tables.values() for n, why in table.without.items()}
+
+    def __call__(self, context: typer.Context, **values: Any) -> None:
+        sources = {name: context.get_parameter_source(name) for name in values}
+        explicit = {n for n, source in sources.items() if source and source.name != "DEFAULT"}
+        read = {part: table.read(values, explicit) for part, table in self._tables.items()}
+        parts = {"parts": Parts(command=self._function.__name__, **read)} if self._tables else {}
+        self._function(**{name: values[name] for name in self._own}, **parts)
+
+
+def verb(*most_used: str, **tables: Table) -> Callable[[Function], Verb]:
     """Return a decorator that gives a verb the tables' options after its own, which it
     gets as its argument `parts`, and --debug, which main reads. most_used: the options of
     its first group, its own among them.
     """
-
-    def decorate(function: Verb) -> Verb:
-        assigned = ("__module__", "__name__", "__qualname__", "__doc__")
-        late = _Late(lambda: _made(function, most_used, tables))
-        return functools.wraps(function, assigned)(late)
-
-    return decorate
-
-
-class _Late:
-    """A verb that is made once typer asks for its options."""
-
-    def __init__(self, make: Callable[[], Verb]) -> None:
-        self._make = make
-
-    @functools.cached_property
-    def _verb(self) -> Verb:
-        return self._make()
-
-    def __call__(self, *args: Any, **values: Any) -> None:
-        self._verb(*args, **values)
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in ASKED:
-            raise AttributeError(f"a verb has no {name!r}")
-        vars(self).update({asked: getattr(self._verb, asked) for asked in ASKED})
-        return vars(self)[name]
-
-
-def _made(function: Verb, most_used: Sequence[str], given: Mapping[str, Table]) -> Verb:
-    tables = {name: table() if callable(table) else table for name, table in given.items()}
-    options = {name: its for table in tables.values() for name, its in table.options.items()}
-    own = inspect.signature(function, eval_str=True).parameters.keys() - {"parts"}
-    first = [name for name in most_used if name not in own]
-    ordered = {name: options[name] for name in (*first, *options)} | {"debug": DEBUG}
-    headings = {name: head for table in tables.values() for name, head in table.headings.items()}
-    parameters = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in {"context": (typer.Context, REQUIRED), **ordered}.items()
-    ]
-
-    own_parameters = [
-        parameter.replace(kind=parameter.KEYWORD_ONLY)
-        for name, parameter in inspect.signature(function, eval_str=True).parameters.items()
-        if name != "parts"
-    ]
-
-    @functools.wraps(function)
-    def command(context: typer.Context, **values: Any) -> None:
-        sources = {name: context.get_parameter_source(name) for name in values}
-        explicit = {n for n, source in sources.items() if source and source.name != "DEFAULT"}
-        read = {part: table.read(values, explicit) for part, table in tables.items()}
-        parts = {"parts": Parts(command=function.__name__, **read)} if tables else {}
-        function(**{p.name: values[p.name] for p in own_parameters}, **parts)
-
-    signature = inspect.Signature([parameters[0], *own_parameters, *parameters[1:]])
-    command.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
-    vars(command).update(
-        __signature__=signature,
-        headings=headings | dict.fromkeys(most_used, MOST_USED),
-        left_out=dict(item for table in tables.values() for item in table.without.items()),
-    )
-    return command
+    return lambda function: Verb(function, most_used, tables)

@@ -226,12 +226,11 @@ def settings_of_answers(
     for kind in kinds:
         strategy = catalog.chosen(kind, params)
         fields = {} if strategy is None else strategy.model_dump(mode="json")
+        if isinstance(strategy, UnmaskingPolicy):  # files of before it had them name none of these
+            unset = {name: field.default for name, field in UnmaskingPolicy.model_fields.items()}
+            fields = dict(pair for pair in fields.items() if pair not in unset.items())
         settings[f"{kind.option}_settings"] = fields
     policy = catalog.required(UNMASKING, params)
-    # Files of before all policies had these settings do not name them.
-    for name, field in UnmaskingPolicy.model_fields.items():
-        if getattr(policy, name) == field.default:
-            del settings["unmasking_settings"][name]
     settings["tokens_per_step"] = policy.rate_of(params)
     if params.cache not in ("prefix", "dual"):
         settings["cache"] = "exact"  # as any other that changes no answer

@@ -81,7 +81,7 @@ def flags(command: Any) -> set[str]:
 
 def left_out(door: Any) -> dict[str, str]:
     """The reasons of a verb's click command, or of the class of a route's requests."""
-    return getattr(getattr(door, "callback", door), "left_out", {})
+    return getattr(getattr(getattr(door, "callback", door), "__wrapped__", door), "left_out", {})
 
 
 def expected(name: str, door: Any = None) -> set[str]:

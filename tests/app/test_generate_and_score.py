@@ -201,8 +201,8 @@ def test_a_value_of_another_type_is_told_in_our_words(dise: Dise, option: str, t
         ("--logit-bias", "Python and HTTP have it"),
         (
             "--eps",
-            "it is a setting of the unmasking policy: unmasking_settings={'eps': VALUE}, in "
-            "a command --unmasking-setting eps=VALUE",
+            "it is a setting of the unmasking policy: unmasking_settings={'eps': VALUE}, "
+            "or --unmasking-setting eps=VALUE",
         ),
         ("--logits-setting", "take logit_bias or a constraint, which say what is written"),
     ],

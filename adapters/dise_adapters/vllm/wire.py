@@ -114,7 +114,7 @@ class _TokenLogProbsJson(ReadoutJson):
     targets: KnownIds
 
 
-_Drawing = create_model(  # type: ignore[call-overload]
+_Drawing: Any = create_model(  # type: ignore[call-overload]
     "_Drawing",
     __base__=ReadoutJson,
     **{
