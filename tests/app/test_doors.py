@@ -110,7 +110,7 @@ def test_a_verb_has_every_option_under_its_own_name(name: str, command: Any) -> 
     assert left_out(command).keys() <= {*SamplingParams.model_fields, *EngineConfig.model_fields}
 
 
-@pytest.mark.parametrize("name", commands())
+@pytest.mark.parametrize("name", [*commands(), "dise calibrate"])
 def test_the_help_of_a_verb_begins_with_what_is_most_used_and_ends_with_what_few_need(
     name: str, dise: Dise
 ) -> None:
