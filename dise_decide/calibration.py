@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self, TypeVar
 
 import numpy as np
-from pydantic import FailFast, Field, model_validator
+from pydantic import BeforeValidator, FailFast, Field, model_validator
 
 from dise_core.arrays import Floats
 from dise_core.errors import InputError
@@ -127,6 +128,17 @@ class QuestionFit(CalibrationPart):
         return AnswerSet(values=values, coverage=self.sets.coverage, n=self.sets.num_labels)
 
 
+def _without_orders(params: object) -> object:
+    """Return params without the one order of options, which files up to 0.1.0 name."""
+    if isinstance(params, Mapping) and params.get("orders") == 1:
+        return {name: value for name, value in params.items() if name != "orders"}
+    return params
+
+
+KeptParams = Annotated[DecisionParams, BeforeValidator(_without_orders)]
+"""The params of a file."""
+
+
 class DecisionCalibration(CalibrationFile):
     """Maps from the probabilities of answers to typed questions to those of being right,
     with what they hold for. It is refused for another model, and for questions asked in
@@ -137,7 +149,7 @@ class DecisionCalibration(CalibrationFile):
     """
 
     version: Literal[1] = 1
-    params: DecisionParams
+    params: KeptParams
     chat: bool
     names: dict[Text, QuestionFit]
     types: dict[Text, QuestionFit]

@@ -9,9 +9,7 @@ from pydantic import model_validator
 from dise_core.params.base import Params
 from dise_core.params.marks import Replaces, remaining
 
-ReadingName = Literal["menu", "each", "each-negated"]
-
-Orders = Literal[1, "cyclic"]
+ReadingName = Literal["menu", "each"]
 
 ConfidenceName = Literal["label-mass", "top", "margin", "entropy", "above-chance"]
 
@@ -21,34 +19,27 @@ class DecisionParams(Params):
 
     reading: Annotated[ReadingName, Replaces(("joint", "layout"))] = "menu"
     """menu: a text shows all options, in an order of their own. each: a text asks of each
-    option whether it is the answer, yes or no. each-negated: another one asks whether it
-    is wrong, too. Probabilities are the mean over a question's texts, normalised."""
-    orders: Annotated[Orders, Replaces(("joint", "layout"))] = 1
-    """cyclic: average over all rotations of the options' order, over a scale upwards and
-    downwards, and over "yes, no" and "no, yes"."""
+    option whether it is the answer, yes or no. Probabilities are the mean over a
+    question's texts, normalised."""
     confidence: ConfidenceName = "label-mass"
     """What stands for the confidence of an answer, p being the probability of its
     likeliest option of K. label-mass: p times the label mass; top: p; margin: p minus the
     second highest; entropy: 1 - entropy / ln K; above-chance: (K p - 1) / (K - 1)."""
-    joint: Annotated[bool, Replaces(("reading", "orders"))] = False
+    joint: Annotated[bool, Replaces(("reading",))] = False
     """Ask all questions in one text, which is one sequence in a forward pass, instead of
     each in texts of its own, where no answer depends on the other questions. Questions
     that do not fit into one text are asked apart, and a warning says so. Goes with
-    reading menu and orders 1 alone."""
-    layout: Annotated[Literal["questions", "cloze"], Replaces(("reading", "orders"))] = "questions"
+    reading menu alone."""
+    layout: Annotated[Literal["questions", "cloze"], Replaces(("reading",))] = "questions"
     """questions: numbered, with their possible answers, after the input. cloze: nothing
     is added; each question's instructions are the text right before its slot. Goes with
-    reading menu and orders 1 alone."""
+    reading menu alone."""
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:
-        is_one_menu = self.reading == "menu" and self.orders == 1
         for option, is_set in (("joint", self.joint), ("layout cloze", self.layout == "cloze")):
-            if is_set and not is_one_menu:
-                raise ValueError(
-                    f"{option} goes with reading menu and orders 1 alone, not with reading "
-                    f"{self.reading} and orders {self.orders}"
-                )
+            if is_set and self.reading != "menu":
+                raise ValueError(f"{option} goes with reading menu alone, not with {self.reading}")
         return self
 
     def over(self, defaults: DecisionParams) -> DecisionParams:

@@ -19,8 +19,6 @@ from dise_decide.slots import ShownAnswer, ShownQuestion
 YES_NO, TRUE_FALSE = ("yes", "no"), ("true", "false")
 
 CORRECT = "{question}\nProposed answer: {option}\nIs the proposed answer correct?"
-WRONG = "{question}\nProposed answer: {option}\nIs the proposed answer wrong?"
-IS_NO = "{question}\nIs the answer to this question no?"
 
 Side = tuple[str | None, tuple[int, ...]]
 """When yes, or no, applies, and the options for which it speaks."""
@@ -28,54 +26,43 @@ Side = tuple[str | None, tuple[int, ...]]
 
 def asked_texts(question: Question, params: DecisionParams) -> Iterator[ShownQuestion]:
     """Yield the texts that ask a question."""
-    is_cyclic = params.orders == "cyclic"
     if params.reading == "menu":
-        yield from _menus(question, is_cyclic)
+        yield _menu(question)
         return
-    for claim, negation, yes, no in _claims(question):
-        claims = [(claim, yes, no), (negation, no, yes)]
-        for text, yes_side, no_side in claims if params.reading == "each-negated" else claims[:1]:
-            answers = ShownAnswer("yes", *yes_side), ShownAnswer("no", *no_side)
-            yield ShownQuestion(text, answers)
-            if is_cyclic:
-                yield ShownQuestion(text, answers[::-1])
+    for claim, yes, no in _claims(question):
+        yield ShownQuestion(claim, (ShownAnswer("yes", *yes), ShownAnswer("no", *no)))
 
 
-def _menus(question: Question, is_cyclic: bool) -> Iterator[ShownQuestion]:
-    """Yield the question with its options in a canonical order, whatever order they came
-    in; if cyclic, in each rotation of it. A scale keeps its order, upwards and downwards.
+def _menu(question: Question) -> ShownQuestion:
+    """Return the question with its options in a canonical order, whatever order they came
+    in. A scale keeps its order.
     """
     options, order = question.options, list(range(len(question.options)))
-    if isinstance(question, ScoreQuestion):
-        orders = [order, order[::-1]]
-    else:
+    if not isinstance(question, ScoreQuestion):
         order.sort(key=lambda index: (options[index].label, options[index].description or ""))
         order = list(_polar(question) or order)
-        orders = [order[start:] + order[:start] for start in range(len(order))]
-    answers = [ShownAnswer(o.label, _note(o), (index,)) for index, o in enumerate(options)]
-    for indices in orders if is_cyclic else orders[:1]:
-        yield ShownQuestion(question.instructions, tuple(answers[index] for index in indices))
+    answers = (ShownAnswer(options[i].label, _note(options[i]), (i,)) for i in order)
+    return ShownQuestion(question.instructions, tuple(answers))
 
 
-def _claims(question: Question) -> Iterator[tuple[str, str, Side, Side]]:
-    """Yield claims to be answered with yes or no, their negations, and what yes and no to
-    the claim say of the options: the question itself if its options are yes and no, else
-    for each text that options show, whether that is the answer.
+def _claims(question: Question) -> Iterator[tuple[str, Side, Side]]:
+    """Yield claims to be answered with yes or no, and what yes and no say of the options:
+    the question itself if its options are yes and no, else for each text that options
+    show, whether that is the answer.
     """
     text, polar = question.instructions, _polar(question)
     if polar is not None:
         is_predicate = isinstance(question, PredicateQuestion)
         notes = (_side_note(o) if is_predicate else None for o in question.options)
         yes, no = ((note, (index,)) for note, index in zip(notes, polar, strict=True))
-        yield text, IS_NO.format(question=text), yes, no
+        yield text, yes, no
         return
     sharing = dict[str, tuple[int, ...]]()
     for index, option in enumerate(question.options):
         meaning = _meaning(option)
         sharing[meaning] = (*sharing.get(meaning, ()), index)
     for meaning, indices in sharing.items():
-        claim, negation = (form.format(question=text, option=meaning) for form in (CORRECT, WRONG))
-        yield claim, negation, (None, indices), (None, ())
+        yield CORRECT.format(question=text, option=meaning), (None, indices), (None, ())
 
 
 def _polar(question: Question) -> tuple[int, int] | None:

@@ -185,7 +185,7 @@ def collect(texts: Iterable[SlotText]) -> list[SlotText]:
             if need[unit] > limit:
                 raise InputError(
                     f"the questions need more than {limit} {unit}; ask fewer, with fewer or "
-                    "shorter options, or choose another reading or orders",
+                    "shorter options, or choose another reading",
                     "questions",
                 )
     return collected

@@ -8,12 +8,7 @@ from dise_core import hookimpl
 @hookimpl
 def dise_commands() -> dict[str, str]:
     """Return the verbs of experiments."""
-    return {
-        "calibrate": "dise_eval.cli.calibrate:calibrate",
-        "eval": "dise_eval.cli.recipes:app",
-        "analyze": "dise_eval.cli.analyze:app",
-        "recipes": "dise_eval.cli.recipes:recipes",
-    }
+    return {"calibrate": "dise_eval.cli.calibrate:calibrate", "eval": "dise_eval.cli.verbs:app"}
 
 
 @hookimpl

@@ -20,7 +20,6 @@ FIGURES = re.compile(r"^\|.*\| *[\d.]+ *\|", flags=re.MULTILINE)
 """A row of a table that holds a number."""
 
 NEEDS = {
-    "coherence.py": ("jevbench", "`make jevbench` runs it"),
     "corpus.py": ("ray", "workers are Ray's: the environment of `make cluster` has it"),
     "beside_llama_cpp.py": ("llama_cpp", "compares with llama.cpp: `make peers` runs it"),
     "vllm_overhead.py": ("vllm", "compares with vLLM: `make vllm` runs it"),

@@ -143,14 +143,6 @@ class CheckpointPredictor(MaskPredictor):
         """What its reader answers beyond plain Reads; the weights are loaded for it."""
         return getattr(self._loaded(), "abilities", frozenset())
 
-    @property
-    def tells_among(self) -> bool:
-        """As MaskPredictor says; the weights are loaded only for a backend that does not
-        tell. A subclass with abilities of its own overrides this too.
-        """
-        answer = self._backend.tells_among if self._reader is None else None
-        return super().tells_among if answer is None else answer
-
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
         reader = self._loaded()
         for read in reads:

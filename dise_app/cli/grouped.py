@@ -68,6 +68,10 @@ class GroupedCommand(TyperCommand):
         except typer.BadParameter as error:
             said = error.message.removeprefix("Value error, ").partition(", unable to parse")[0]
             error.message = said.replace("Input should be", "it must be")
+            value, is_of_others, _ = said.partition(" is not one of ")
+            name = getattr(error.param, "name", None) or ""
+            if is_of_others and (sentence := struck(name, value.strip("'"))):
+                raise UsageError(sentence, ctx) from None
             raise
         except UsageError as error:
             name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from dise_app.server.schemas.neutral import NOT_SUPPORTED
 from dise_core import ClosedError, DiseError, InputError, OverloadedError, TooLongError
 from dise_core.params.base import UNKNOWN, input_error, place_of
+from dise_core.struck import struck
 
 STATUSES: tuple[tuple[type[DiseError], int, str | None], ...] = (
     (TooLongError, 400, "context_length_exceeded"),
@@ -55,9 +56,8 @@ class ErrorObject(TypedDict):
 
 def no_path(path: str) -> ServerError:
     """Return the refusal of a request for a path that no route has."""
-    return ServerError(
-        404, f"There is no path {path!r:.200} here. GET /openapi.json lists those that there are."
-    )
+    sentence = f"There is no path {path!r:.200} here. GET /openapi.json lists those that there are."
+    return ServerError(404, struck("path", path) or sentence)
 
 
 def answer(error: Exception) -> JSONResponse:

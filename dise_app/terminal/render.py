@@ -19,10 +19,7 @@ T = TypeVar("T")
 MAX_VALUE = 40
 """Characters of a field's value in a line."""
 
-LEFT_OUT = (
-    "the score leaves out the tokens that the constraint forced: this model's engine does not tell "
-    "how likely the other tokens were"
-)
+FORCED = "the constraint forced every token that is selected, so the score is 0"
 
 
 def show(
@@ -81,8 +78,8 @@ def _show_output(console: Console, output: CompletionOutput, verdict: str) -> No
         console.print(f"  {chance}", soft_wrap=True)
     said = f"  [dim]{score_text(output)} {how}[/dim]{verdict}"
     _print_folded(console, Text.from_markup(said, emoji=False))
-    if output.score.under == "forced tokens left out":
-        _print_folded(console, Text(f"  {LEFT_OUT}", style="dim"))
+    if output.score.under == "forced":
+        _print_folded(console, Text(f"  {FORCED}", style="dim"))
     for line in field_lines(output):
         console.print(line, soft_wrap=True)
     if output.explanation is not None:

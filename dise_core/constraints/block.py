@@ -1,19 +1,15 @@
 """A block under a constraint: the likeliest valid text of each step, or a drawn one."""
 
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import accumulate, compress
 
 import numpy as np
 
 from dise_core.arrays import Ids, Mask
 from dise_core.constraints.constrained import NUM_CANDIDATES, OPEN, Constrained
 from dise_core.constraints.programme import Choices, best, drawn
-from dise_core.constraints.ways import ANY
 from dise_core.noise import Noise
 from dise_core.plans.reading import Reading
 from dise_core.plans.readouts import TopLogProbs
-from dise_core.token_sets import TokenSets
 
 
 @dataclass(slots=True, eq=False)
@@ -40,18 +36,7 @@ class ValidBlock:
         constraint, witness = self.constraint, self.witness[self._is_masked]
         targets = np.where(witness == OPEN, constraint.tokens.completion[0], witness)
         is_by_entropy = constraint.confidence == "entropy"
-        among = self.allowed() if constraint.is_told else None
-        return TopLogProbs(NUM_CANDIDATES, constraint.offered, targets, is_by_entropy, among)
-
-    def allowed(self) -> TokenSets:
-        """Return the tokens at each mask, [M], of valid texts with what is written."""
-        is_masked, levels = self._is_masked, self.constraint.tokens.levels
-        ids = np.where(is_masked, ANY, self.ids).tolist()
-        back = partial(levels.moved, is_back=True)
-        before = accumulate(ids[:-1], levels.moved, initial=levels.of_state(self.state))
-        behind = [*accumulate(ids[:0:-1], back, initial=levels.of(self.final))]
-        behind.reverse()
-        return levels.between(compress(before, is_masked), compress(behind, is_masked))
+        return TopLogProbs(NUM_CANDIDATES, constraint.offered, targets, is_by_entropy)
 
     def chosen(self, reading: Reading, noise: Noise) -> Reading:
         """Return the candidates, [M], of the likeliest valid text, or of a drawn one."""

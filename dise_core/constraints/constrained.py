@@ -1,6 +1,5 @@
 """A constraint of one request: which tokens are candidates, and what they weigh."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +12,7 @@ from dise_core.errors import InputError
 from dise_core.params.requests import SamplingParams
 from dise_core.plans.reading import Reading
 from dise_core.plans.readouts import Confidence
-from dise_core.token_sets import TextRule, TokenSets
+from dise_core.rule import TextRule
 
 NUM_CANDIDATES = 32
 """The likeliest tokens of a position that are candidates."""
@@ -26,11 +25,6 @@ LEAST = -5e3
 
 MAX_STEP = 40_000_000
 """Ways on from states by candidates that a step may look at: a fifth of a second."""
-
-MAX_TOLD = 60_000_000
-"""Ways that may be looked at to tell which tokens an answer's positions allow: a third of
-a second.
-"""
 
 OPEN = -1
 """Where no valid text is known yet."""
@@ -83,16 +77,6 @@ class Constrained(TextRule):
     @property
     def is_json(self) -> bool:
         return self.order.is_json
-
-    @property
-    def is_told(self) -> bool:
-        if not self.order.predictor.tells_among or (ways := self.tokens.ways) is None:
-            return False
-        per_answer, per_step = self.params.max_tokens, self._together
-        return len(ways) * per_answer <= MAX_TOLD and len(ways) * per_step <= MAX_STEP
-
-    def allowed(self, response: Ids, cuts: Collection[int]) -> TokenSets:
-        return self.tokens.allowed(response, cuts)
 
     def is_forced(self, response: Ids) -> Mask:
         return self.tokens.is_forced(response)

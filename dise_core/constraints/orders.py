@@ -68,7 +68,7 @@ class Order:
         tokens = KEPT.get(TokenAutomaton, self.key)
         if tokens is None or not tokens.knows(self.num_masks):
             return None
-        return tokens if tokens.knows_ways or not self.predictor.tells_among else None
+        return tokens
 
     def built(self, stop: Stop | None = None) -> TokenAutomaton:
         """Return it, built now if it is not. Raises what `build` raises, and InputError
@@ -89,7 +89,5 @@ class Order:
                 self.predictor.info.vocab_size,
             )
         tokens.feasible(self.num_masks)
-        if self.predictor.tells_among:
-            tokens.find_ways(stop)  # here, where nobody else waits
         KEPT.put(self.key, tokens)
         return tokens

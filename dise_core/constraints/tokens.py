@@ -1,29 +1,22 @@
 """Automata over the tokens of a model."""
 
 import threading
-import weakref
 from collections.abc import Collection, Iterator
 
 import numpy as np
 
 from dise_core.arrays import Ids, Mask
 from dise_core.constraints.automaton import Automaton, States, distances
-from dise_core.constraints.building import Stop
 from dise_core.constraints.vocabulary import completion_tokens, vocabulary_of
-from dise_core.constraints.ways import Levels, Ways, ways_of
 from dise_core.errors import InputError
 from dise_core.models.tokenizer import Tokenizer
 from dise_core.sequence import SpecialTokens
-from dise_core.token_sets import EVERY, TokenSets
 
 MAX_WORK = 300_000_000
 """Edges that may be followed to find the possible lengths: less than a second."""
 
 MAX_KEPT, MAX_WIDTH = 4_000_000, 4096
 """Entries of all kept maps of tokens, and states of the largest automata with maps."""
-
-MAX_LEVELS = 2**23
-"""Bytes of levels that are kept from one question to the next."""
 
 
 class TokenAutomaton:
@@ -49,17 +42,12 @@ class TokenAutomaton:
         self.start = self.end + 1 if tokenizer.drops_first_space else 0
         self.num_states = self.end + 1 + tokenizer.drops_first_space
         self._tokenizer, self._special = tokenizer, special
-        self._unwritten = frozenset(unwritten)
         self._vocabulary = vocabulary_of(tokenizer, vocab_size)
         more = [self.dead, 0][: self.num_states - self.end]  # like the end, and before all text
         self._next = automaton.table[: self.num_states]
         self.accepting = np.append(automaton.accepting, automaton.accepting[more])
         self.accepting[self.end] = True
-        self._ways: Ways | None = None
-        self._levels: Levels | None = None
-        self.knows_ways = False
         self._lock = threading.Lock()
-        self._alone: dict[int, Ids] = {}
         self._max_rows = MAX_KEPT // self.num_states if self.num_states <= MAX_WIDTH else 0
         self._kept = np.empty((0, self.num_states), np.int32)
         self._rows, self._num_rows = np.full(vocab_size, -1, np.int32), 0  # -1: none
@@ -98,8 +86,7 @@ class TokenAutomaton:
         """The bytes of its tables, the automaton's too."""
         tables = (self.accepting, self._kept, self._rows, self._sources, self._targets, self._least)
         exact = len(self._exact) * self._exact[0].nbytes
-        more = sum(part.num_bytes for part in (self._ways, self._levels) if part is not None)
-        return self.automaton.num_bytes + sum(table.nbytes for table in tables) + exact + more
+        return self.automaton.num_bytes + sum(table.nbytes for table in tables) + exact
 
     def knows(self, num_masks: int) -> bool:
         """Return whether `feasible` has been told of that length, or need not be."""
@@ -247,82 +234,3 @@ class TokenAutomaton:
                 passed.append(self.end if is_end and self.accepting[state] else self.dead)
             yield passed
             state = passed[-1]
-
-    @property
-    def ways(self) -> Ways | None:
-        """Where all tokens that may be written lead; None if that is too much work."""
-        return self.find_ways()
-
-    def find_ways(self, stop: Stop | None = None) -> Ways | None:
-        """Return `ways`, found now if they are not yet. Raises StoppedError."""
-        if not self.knows_ways:
-            ends = np.array(sorted(self._special.eos_ids - self._unwritten), np.int64)
-            is_written = ~np.isin(
-                self._vocabulary.ids, list(self._unwritten | self._special.eos_ids)
-            )
-            going = ends, self.accepting, self.end
-            self._ways = ways_of(
-                self._next, self._vocabulary, is_written, going, self.dead, stop or Stop()
-            )
-            self.knows_ways = True
-        return self._ways
-
-    @property
-    def levels(self) -> Levels:
-        """The levels of texts by its ways, which are known; new ones once they hold much."""
-        assert self.ways is not None, "the ways on are known where scores are told by them"
-        levels = self._levels
-        if levels is None or levels.num_bytes > MAX_LEVELS:
-            proxy = weakref.proxy(self)  # which holds the levels, and is to be freed at once
-            levels = self._levels = Levels(
-                self.ways, lambda token: proxy.maps(np.array([token]))[0], self.num_states
-            )
-        return levels
-
-    def allowed(self, ids: Ids, cuts: Collection[int] = ()) -> TokenSets:
-        """Return the tokens that may stand in place of each of a finished response, [R].
-
-        One may if the text, all other tokens as they are, is then the beginning of a
-        valid one; where no end token follows, if it is valid. What follows an end token
-        is not looked at, nor what follows one of the `cuts`, positions behind which the
-        model sees nothing. A token that was certain from those before it has no other.
-        EVERY if its own is not allowed.
-        """
-        levels = self.levels
-        before = [levels.of_state(passed[0]) for passed in self._walks(ids, self.start)]
-        return self._with_own(levels.between(before, self._behind(levels, ids, cuts)), ids)
-
-    def _behind(self, levels: Levels, ids: Ids, cuts: Collection[int]) -> list[bytes]:
-        """Return the states behind each token from which the rest is read, levels [R]."""
-        is_end = self._special.is_end(ids)
-        end = int(is_end.argmax()) if is_end.any() else len(ids)
-        is_alive = np.arange(self.num_states) != self.dead
-        behind, accepting = [levels.of(is_alive)] * len(ids), levels.of(self.accepting)
-        for index in reversed(range(end)):
-            if index + 1 in cuts or index + 1 == end < len(ids):
-                continue
-            behind[index] = accepting
-            if index + 1 < len(ids):
-                behind[index] = levels.moved(behind[index + 1], int(ids[index + 1]), is_back=True)
-        return behind
-
-    def _with_own(self, sets: TokenSets, ids: Ids) -> TokenSets:
-        """Return the sets, that of a forced token being itself, and EVERY for one without
-        its own token, [R].
-        """
-        numbers, listed, alone = sets.which.copy(), list(sets.sets), dict[int, int]()
-        is_forced = self.is_forced(ids)
-        for index, token_id in enumerate(ids.tolist()):
-            if is_forced[index]:
-                if token_id not in alone:
-                    alone[token_id] = len(listed)
-                    listed.append(self._alone.setdefault(token_id, np.array([token_id])))
-                numbers[index] = alone[token_id]
-            elif numbers[index] != EVERY and not _holds(listed[numbers[index]], token_id):
-                numbers[index] = EVERY
-        return TokenSets(tuple(listed), numbers)
-
-
-def _holds(ascending: Ids, token_id: int) -> bool:
-    at = min(int(np.searchsorted(ascending, token_id)), len(ascending) - 1)
-    return int(ascending[at]) == token_id

@@ -104,8 +104,6 @@ def _broken_shape(read: Read, reading: object, vocab_size: int) -> str | None:
         ("token_ids", "iu", reading.token_ids, shape),
         ("logprobs", "f", reading.logprobs, shape),
     ]
-    if isinstance(read.readout, TopLogProbs) and read.readout.among is not None:
-        fields.append(("masses", "f", reading.masses, shape[:1]))
     if has_confidences(read.readout):
         fields.append(("confidences", "f", reading.confidences, shape[:1]))
     for field, kinds, value, shape in fields:

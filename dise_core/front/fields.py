@@ -19,8 +19,8 @@ class Field:
     """A value of a JSON answer, with its score in nats.
 
     type: as a JSON schema names it. score, least: the sum and the least of the
-    log-probabilities of its tokens that the constraint did not force, among the tokens
-    that it allows; None without such. span, tokens: where it stands in the text and in
+    log-probabilities of its tokens that the constraint did not force; None without such.
+    span, tokens: where it stands in the text and in
     `CompletionOutput.tokens`, half-open; `tokens` has those that end it. forced: whether
     no other value was valid. probability: of being right; abstained: whether the score is
     below the threshold, where the value becomes None if null is valid; None without a

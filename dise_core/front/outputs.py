@@ -20,9 +20,9 @@ class Token(NamedTuple):
     """One token of a response. `text`: its piece of the response's text. The pieces of
     all tokens but end tokens, joined, are the text before it is cut at a stop text; a
     character of several tokens belongs to the last. `logprob`: of regenerating it, in
-    nats, under a constraint among the tokens that may stand there, or None if not asked
-    for; `selected`: whether it counts towards the score; `written`: the log-probability
-    that it had when it was written, None for a given token.
+    nats, or None if not asked for; `selected`: whether it counts towards the score;
+    `written`: the log-probability that it had when it was written, None for a given or a
+    forced token.
     """
 
     id: int

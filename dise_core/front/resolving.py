@@ -74,8 +74,7 @@ class ResolvedWriting(Resolved):
     def denoiser_of(self, number: int) -> Denoiser:
         """Return what writes the answer of that number."""
         noise = Noise.for_request(self.params.seed or 0, self.prompt.ids, number)
-        is_told = self.constraint is not None and self.constraint.is_told
-        memory = memory_of(self.denoiser.info, self.params, is_told)
+        memory = memory_of(self.denoiser.info, self.params)
         return replace(self.denoiser, sample=number, noise=noise, memory=memory)
 
     @property

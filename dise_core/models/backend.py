@@ -54,12 +54,6 @@ class Backend(ABC, Generic[C]):
     options: ClassVar[type[Params]] = Params
     """The backend's own options. Users give them beside those of EngineConfig."""
 
-    tells_among: ClassVar[bool | None] = None
-    """Whether its readers answer Reads of log-probabilities among sets of tokens. None:
-    only a reader tells, so that requests under a constraint load the weights before they
-    are checked.
-    """
-
     @classmethod
     def check(cls, config: EngineConfig) -> None:
         """Raise InputError, before it loads, for options that it does not take."""

@@ -95,15 +95,13 @@ def _append(context: Ids | None, ends: Ids) -> Ids | None:
 def check_abilities(read: Read, info: ModelInfo, abilities: frozenset[Ability]) -> None:
     """Raise InputError for a kind of Read that these abilities do not answer."""
     has_context = read.context_ids is not None and isinstance(info.attention, BlockCausal)
-    is_among = read.readout.among is not None
-    if not (has_context or read.shadow or is_among):
+    if not (has_context or read.shadow):
         return  # as nearly all Reads, so that each costs little
     another = 'take another scorer, such as "dise", or the engine "transformers"'
     shadows = f"they need a mask token and attention that heeds any mask; {another}"
     needs: tuple[tuple[Ability, bool, str, str], ...] = (
         ("two-stream", has_context, "a masked text beside the finished one", another),
         ("shadow", read.shadow, "shadows of its tokens", shadows),
-        ("among", is_among, "probabilities among sets of tokens", another),
     )
     for ability, is_needed, what, advice in needs:
         if is_needed and ability not in abilities:

@@ -34,11 +34,8 @@ class CacheRoom(Protocol):
         """
 
 
-Ability = Literal["two-stream", "shadow", "among"]
-"""A kind of Read that not every predictor answers: one with context_ids; one of shadows;
-one of log-probabilities among sets of tokens, without which a score under a constraint
-leaves out what the constraint forced.
-"""
+Ability = Literal["two-stream", "shadow"]
+"""A kind of Read that not every predictor answers: one with context_ids; one of shadows."""
 
 
 Told = Callable[[float], None]
@@ -92,13 +89,6 @@ class MaskPredictor(ABC):
 
     abilities: frozenset[Ability] = frozenset()
     """What it answers beyond plain Reads. The engine refuses the rest by name."""
-
-    @property
-    def tells_among(self) -> bool:
-        """Whether "among" is one of its abilities: requests under a constraint ask for
-        this one before they are checked, so it should be known without the weights.
-        """
-        return "among" in self.abilities
 
     calibration_files: Sequence[PathLike[str]] = ()
     """The calibrations that come with the model, files by `dise calibrate`. Where the

@@ -90,6 +90,10 @@ class Suggesting(BaseModel):
         except ValidationError as error:
             problems = error.errors(include_url=False)
             problem = next((entry for entry in problems if entry["type"] != "missing"), problems[0])
+            kind, value = str((*problem["loc"], "")[0]), problem["input"]
+            if problem["type"] == "literal_error" and (sentence := struck(kind, f"{value}")):
+                facts = {"name": kind, "sentence": sentence}
+                raise PydanticCustomError(UNKNOWN, "{sentence}", facts) from error
             if problem["type"] != "extra_forbidden" or len(problem["loc"]) > 1:
                 raise
             name = str(problem["loc"][0])

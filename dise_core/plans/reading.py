@@ -138,11 +138,6 @@ class Read:
             num_targets = _length("targets", readout.targets)
             if num_targets != num_positions:
                 raise PlanError(f"a Read has {num_positions} positions but {num_targets} targets")
-        among = readout.among
-        if among is not None and len(among.which) != num_positions:
-            raise PlanError(
-                f"a Read has {num_positions} positions but {len(among.which)} sets of tokens"
-            )
 
     def answer_shape(self, vocab_size: int) -> tuple[int, ...]:
         """Return the shape of the log-probabilities that answer it."""
@@ -183,8 +178,7 @@ class Reading:
     share of the text's positions that was computed for this Read; the rest was cached, or
     changes no answer.
     num_reused: tokens at the text's start that an earlier text had computed. is_exact:
-    whether the answer is that of a full pass. masses: float32 [M] for TopLogProbs among
-    sets, else empty.
+    whether the answer is that of a full pass.
     is_known: bool [M], which answers an earlier pass had told; empty where none had.
     """
 
@@ -194,7 +188,6 @@ class Reading:
     share: float = 1.0
     is_exact: bool = True
     num_reused: int = 0
-    masses: LogProbs = field(default_factory=lambda: np.zeros(0, np.float32))
     is_known: Mask = field(default_factory=lambda: np.zeros(0, np.bool_))
 
     @classmethod
@@ -209,13 +202,4 @@ class Reading:
             token_ids=self.token_ids[rows],
             logprobs=self.logprobs[rows],
             confidences=self.confidences[rows],
-            masses=self.masses[rows] if len(self.masses) else self.masses,
         )
-
-    @property
-    def among(self) -> LogProbs:
-        """The log-probabilities [M] among the sets of tokens, if any."""
-        if not len(self.masses):
-            return self.logprobs
-        among: LogProbs = np.minimum(self.logprobs - self.masses, 0)  # their rounding may differ
-        return among

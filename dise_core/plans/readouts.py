@@ -1,7 +1,7 @@
 """What a Read asks for at each position: readouts, computed where the logits are."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Self, get_args
+from typing import Literal, Self, get_args
 
 import numpy as np
 from pydantic import FiniteFloat
@@ -9,7 +9,6 @@ from pydantic import FiniteFloat
 from dise_core.arrays import Ids, Mask
 from dise_core.errors import PlanError
 from dise_core.noise import Noise
-from dise_core.token_sets import TokenSets
 
 Confidence = Literal["probability", "entropy", "margin"]
 """What a candidate's confidence is: its probability, minus the distribution's entropy, or
@@ -27,18 +26,14 @@ LEAST_TEMPERATURE = 1e-6
 class TokenLogProbs:
     """Ask for log p(targets[i]) at positions[i]. targets: int64 [M].
 
-    The Reading repeats the targets and holds logprobs float32 [M]. among: the tokens that
-    the distribution is renormalised over, one set of them for each position, its target
-    in it.
+    The Reading repeats the targets and holds logprobs float32 [M].
     """
 
     targets: Ids
-    among: TokenSets | None = None
 
     def at(self, rows: Mask) -> Self:
         """Return the question about the positions where rows, bool [M], is True."""
-        among = None if self.among is None else self.among.at(rows)
-        return replace(self, targets=self.targets[rows], among=among)
+        return replace(self, targets=self.targets[rows])
 
 
 DRAWING = ("temperature", "top_p", "top_k")
@@ -64,8 +59,6 @@ class Candidates:
     -inf for the confidences; a candidate among them gets the lowest one. Source: LLaDA's
     confidence_eos_eot_inf.
     """
-
-    among: ClassVar[None] = None
 
     temperature: float = 0.0
     top_p: float = 1.0
@@ -100,16 +93,13 @@ class TopLogProbs:
 
     The Reading holds token_ids and logprobs of softmax(logits), both [M, min(k, V) +
     len(ids) + 1], one less without targets; a token may stand there twice. with_entropy:
-    its confidences are the negative entropies in nats. among: sets of tokens, one for
-    each position: the Reading's masses are the log-probabilities of all tokens of a set
-    together.
+    its confidences are the negative entropies in nats.
     """
 
     k: int
     ids: tuple[int, ...] = ()
     targets: Ids | None = None
     with_entropy: bool = False
-    among: TokenSets | None = None
 
     @property
     def num_named(self) -> int:
@@ -130,8 +120,6 @@ class TopLogProbs:
 class Distribution:
     """Ask for the whole distribution: logprobs and token_ids [M, V]. In process only."""
 
-    among: ClassVar[None] = None
-
 
 Readout = TokenLogProbs | Candidates | TopLogProbs | Distribution
 """What a Read asks for at its positions, to be computed where the logits are."""
@@ -142,9 +130,9 @@ READOUTS: frozenset[type[Readout]] = frozenset(get_args(Readout))
 
 def named_ids(readout: Readout) -> tuple[Ids, ...]:
     """Return the token ids that a readout asks for by name, int64 [N] each."""
-    named = () if readout.among is None else readout.among.sets
+    named: tuple[Ids, ...] = ()
     if isinstance(readout, TokenLogProbs | TopLogProbs) and readout.targets is not None:
-        named = (readout.targets, *named)
+        named = (readout.targets,)
     if isinstance(readout, TopLogProbs):
         named = (np.array(readout.ids, np.int64), *named)
     return named

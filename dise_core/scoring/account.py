@@ -10,11 +10,11 @@ from dise_core.models.pieces import pieces
 from dise_core.models.tokenizer import Tokenizer
 from dise_core.plans.reading import Read, Reading
 from dise_core.plans.readouts import Candidates, Distribution, TokenLogProbs, TopLogProbs
+from dise_core.rule import TextRule
 from dise_core.scoring.explanation import OWN, ExplainedRead
 from dise_core.scoring.score import Transcript
 from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.sequence import TokenSequence
-from dise_core.token_sets import TextRule
 
 
 @dataclass
@@ -55,9 +55,8 @@ class Account:
 
     def _asks(self, read: Read) -> str:
         match read.readout:
-            case TokenLogProbs(targets, among):
-                subject = OWN if self._is_own(read, targets) else "other tokens"
-                return subject + ", among those that the constraint allows" * (among is not None)
+            case TokenLogProbs(targets):
+                return OWN if self._is_own(read, targets) else "other tokens"
             case Candidates():
                 return "the model's candidates"
             case TopLogProbs(k):
@@ -127,7 +126,7 @@ class Account:
     @property
     def rule(self) -> TextRule | None:
         """The constraint that the score takes account of."""
-        return self.text.rule if self.bound.scorer.is_among_allowed else None
+        return self.text.rule
 
     @cached_property
     def is_forced(self) -> Mask:

@@ -91,9 +91,8 @@ def _notes(account: Account) -> Iterator[str]:
         )
     if account.rule is not None:
         yield (
-            "Log-probabilities are among the tokens that the constraint allows. Where it allows "
-            "only one, that token's is 0."
-            if account.rule.is_told
+            "The constraint forced all of the tokens that are selected, so the score is 0."
+            if account.transcript.score.under == "forced"
             else "The score leaves out the tokens that the constraint forced."
         )
 
@@ -156,8 +155,7 @@ def _reasons(account: Account) -> list[str]:
     for at in range(len(text) - text.suffix_length - account.num_added, len(text)):
         reasons[at] = "after the response, never selected"
     for at in account.counting.tolist():
-        is_zero = is_forced[at] and 0 in (account.logprobs[at], account.writing[0][at])
-        reasons[at] = "selected; 0: forced by the constraint" if is_zero else "selected"
+        reasons[at] = "selected"
     return reasons
 
 

@@ -19,11 +19,6 @@ class Memory:
     knows_tokens: ClassVar[bool] = False
     """Whether `known` may know anything."""
 
-    is_among_allowed = False
-    """Whether it knows log-probabilities among the tokens that a constraint allows, and
-    no others.
-    """
-
     def begin(self, context: Ids, most: int) -> None:
         """Start to fill the masks of a text that may grow to `most` tokens. context: what
         precedes them, int64 [C], for keys and values to be reused; empty where none are.
@@ -44,13 +39,10 @@ class Memory:
         """Keep what a Read was answered."""
 
 
-def asks_own_tokens(read: Read, is_among: bool = False) -> bool:
-    """Return whether the Read asks the model itself for a text's own tokens; is_among:
-    among the tokens that a constraint allows.
-    """
+def asks_own_tokens(read: Read) -> bool:
+    """Return whether the Read asks the model itself for a text's own tokens."""
     return (
         isinstance(read.readout, TokenLogProbs)
-        and (read.readout.among is not None) == is_among
         and read.predictor == "target"
         and read.guidance is None
         and read.context_ids is None
@@ -93,7 +85,7 @@ def _is_whole(logprobs: LogProbs | None) -> TypeGuard[LogProbs]:
 
 def _known_logprobs(read: Read, memory: Memory) -> LogProbs | None:
     """Return what is known of a Read's answer, float32 [M], else NaN; None if never."""
-    is_own = asks_own_tokens(read, memory.is_among_allowed)
+    is_own = asks_own_tokens(read)
     logprobs = memory.known(read.token_ids) if is_own else None
     return None if logprobs is None else logprobs[read.positions]
 

@@ -12,8 +12,8 @@ from dise_core.plans.reading import Read, Reading
 from dise_core.records import json_number
 from dise_core.sequence import TokenSequence
 
-Under = Literal["among allowed tokens", "forced tokens left out"]
-"""How a score takes account of a constraint."""
+Under = Literal["forced tokens left out", "forced"]
+"""How a score takes account of a constraint: it forced none, some or all of the tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +41,15 @@ class Score:
     """How sure the model is of a text: `value`, higher is surer, in nats per token by
     default.
 
-    positions: int64 [num_positions], the scored positions; without any the value is -inf,
-    which
-    ranks last. standard_error: None for a deterministic scorer. log_likelihood: log p(response |
+    positions: int64 [num_positions], the scored positions; without any the value is -inf, which
+    ranks last, or 0 if a constraint forced all that is selected.
+    standard_error: None for a deterministic scorer. log_likelihood: log p(response |
     prompt) in nats, from a scorer that estimates it. perplexity: exp(-log_likelihood / n)
     over the scorer's own n tokens. is_mean: whether the value is known to be a mean of
     log-probabilities.
     bounds: of the log-likelihood, from a scorer that has some. under: of an answer that a
-    constraint wrote, whether log-probabilities are told among the tokens that it allows,
-    or the tokens that it forced are left out. summands: of a weighted sum of other
+    constraint wrote, "forced tokens left out" or, where those are all, "forced", and 0.
+    summands: of a weighted sum of other
     values, for whoever asks why it is what it is. weights: float [num_positions], of a
     weighted mean; None where all positions count alike.
     """

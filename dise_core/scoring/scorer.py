@@ -96,12 +96,6 @@ class Scorer(Strategy):
     """Whether it reads how the text was written, `sequence.own_writing()`: a given text
     has no such record and is refused before a pass."""
 
-    is_among_allowed: ClassVar[bool] = True
-    """Whether, under a constraint, it wants log-probabilities among the tokens that may
-    stand in each place: the Reads of TokenLogProbs of the text's own tokens, which it
-    yields as ever, are then answered so. False for a likelihood, and where its parts
-    decide."""
-
     needs_masks: ClassVar[bool] = False
     """Whether its score holds of masks alone, as a likelihood of mask diffusion does: a
     model of uniform noise is refused before a pass."""

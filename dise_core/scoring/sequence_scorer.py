@@ -15,7 +15,7 @@ from dise_core.plans.readouts import TokenLogProbs, TopLogProbs
 from dise_core.scoring.checks import check_weights, checked_score
 from dise_core.scoring.faults import planned
 from dise_core.scoring.memory import Memory, remembering
-from dise_core.scoring.restricted import Unforced, among_allowed
+from dise_core.scoring.restricted import Unforced
 from dise_core.scoring.score import Evaluation, Score, TokenReport, Transcript
 from dise_core.scoring.scorer import Narrowing, Scorer, Selector
 from dise_core.sequence import TokenSequence
@@ -64,25 +64,22 @@ class SequenceScorer:
             )
         if self.scorer.asks == "judge":
             return (yield from self._judged(sequence, transcripts))
-        text, selector, rule = sequence, self.selector, sequence.rule
+        text, selector = sequence, self.selector
         if self.end_id is not None and self.scorer.reads_end:
             selector = Before(inner=selector, length=len(sequence))
             text = sequence.ended(self.end_id)
-        if rule is None or not self.scorer.is_among_allowed:
+        if sequence.rule is None:
             return (yield from self._asked(text, selector, transcripts))
-        if not rule.is_told:
-            selector = Unforced(inner=selector)
-        score = yield from self._asked(text, selector, transcripts)
-        return replace(
-            score, under="among allowed tokens" if rule.is_told else "forced tokens left out"
-        )
+        free = Unforced(inner=selector)
+        score = yield from self._asked(text, free, transcripts)
+        if selector.select(text).any() and not free.select(text).any():
+            return replace(score, value=0.0, under="forced")
+        return replace(score, under="forced tokens left out")
 
     def _asked(
         self, text: TokenSequence, selector: Selector, transcripts: list[Transcript] | None
     ) -> Plan[Score]:
         plan = planned("scorer", self.scorer, self.scorer.score, text, selector)
-        if self.scorer.is_among_allowed:
-            plan = among_allowed(plan, text)
         if transcripts is not None:
             plan = _transcribe(plan, text, transcripts)
         return checked_score("scorer", self.scorer, (yield from plan), len(text))
@@ -162,15 +159,10 @@ def regenerate(
     sequence: TokenSequence, top_logprobs: int = 0, ids: Ids | None = None
 ) -> Plan[TokenReport]:
     """Return a plan of the log-probability of regenerating each response token given the
-    whole text, under a constraint among those that may stand there, with the likeliest
-    tokens of all.
+    whole text, with the likeliest tokens of all.
     ids: the text and what follows it, int64 [>= N].
     """
     ids = sequence.ids if ids is None else ids
-    return (yield from among_allowed(_regenerated(sequence, top_logprobs, ids), sequence))
-
-
-def _regenerated(sequence: TokenSequence, top_logprobs: int, ids: Ids) -> Plan[TokenReport]:
     positions = sequence.response_positions
     shape = (len(positions), top_logprobs)
     top_ids, logprobs = np.zeros(shape, np.int64), np.zeros(shape, np.float32)

@@ -8,7 +8,7 @@ from dise_core.arrays import Ids
 from dise_core.errors import InputError
 from dise_core.models.predictor import MaskPredictor
 from dise_core.plans.reading import Read, Reading
-from dise_core.plans.readouts import TopLogProbs, has_confidences, named_ids
+from dise_core.plans.readouts import has_confidences, named_ids
 from dise_core.testing.promises import expect
 
 
@@ -68,8 +68,6 @@ def check_types(read: Read, reading: object, vocab_size: int) -> None:
         ("token_ids", reading.token_ids, np.int64, shape),
         ("logprobs", reading.logprobs, np.float32, shape),
     ]
-    if isinstance(read.readout, TopLogProbs) and read.readout.among is not None:
-        fields.append(("masses", reading.masses, np.float32, shape[:1]))
     if has_confidences(read.readout):
         fields.append(("confidences", reading.confidences, np.float64, shape[:1]))
     for name, value, kind, lengths in fields:

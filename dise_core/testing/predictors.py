@@ -14,8 +14,6 @@ from dise_core.testing.batches import check_batch, check_longest, check_repeated
 from dise_core.testing.promises import expect, gap_between
 from dise_core.testing.rows import ReferenceLogits, check_rows
 from dise_core.testing.tokenizers import check_special, check_tokenizer
-from dise_core.testing.toy_model import naive_readout
-from dise_core.token_sets import EVERY, TokenSets
 
 STRANGE_NAMES = (
     "of-nobody", "Of Nobody (v2)?", "./of-nobody", "~of-nobody/model", "of-nobody/some-model",
@@ -57,8 +55,6 @@ def check_mask_predictor(
         _check_readouts(reads[start : start + num], alone[start : start + num], tolerance)
     for ids in texts if is_whole else ():
         check_rows(predictor, _with_mask(ids, predictor), tolerance, logits)
-    for ids in texts if is_whole and "among" in predictor.abilities else ():
-        _check_among(predictor, ids, tolerance)
     if predictor.info.block_length is not None and "two-stream" in predictor.abilities:
         for ids in texts if predictor.info.special.mask_id is not None else ():
             _check_two_streams(predictor, ids, BlockGrid(predictor.info.block_length), tolerance)
@@ -180,25 +176,6 @@ def _check_top(
         likely = np.maximum(everything, -1e3)
         gap = gap_between((np.exp(likely) * likely).sum(axis=1), reading.confidences)
         expect(gap <= 10 * tolerance, f"the negative entropies of TopLogProbs are off by {gap}")
-
-
-def _check_among(predictor: MaskPredictor, ids: Ids, tolerance: float) -> None:
-    """Check what is told among sets of tokens: the text's own and one more, and all."""
-    positions, promise = np.arange(len(ids)), "log-probabilities among sets of tokens"
-    if predictor.info.is_autoregressive:
-        positions = positions[1:]
-    own = ids[positions]
-    sets = tuple(np.unique([token, token ^ 1, 0]) for token in own.tolist())
-    which = np.where(positions % 3 == 2, EVERY, np.arange(len(positions)))
-    among = TokenSets(tuple(one[one < predictor.info.vocab_size] for one in sets), which)
-    readouts = TokenLogProbs(own, among), TopLogProbs(1, (), own, among=among), Distribution()
-    reads = [Read(ids, positions, readout) for readout in readouts]
-    told, top, everything = ask(predictor, reads)
-    every = everything.logprobs.astype(np.float64)
-    gap = gap_between(told.logprobs, naive_readout(every, reads[0]).logprobs)
-    expect(gap <= tolerance, f"{promise} differ from the distribution by {gap}")
-    gap = gap_between(top.masses, naive_readout(every, reads[1]).masses)
-    expect(gap <= tolerance, f"{promise}: the masses of TopLogProbs are off by {gap}")
 
 
 def _texts_of(predictor: MaskPredictor) -> list[Ids]:

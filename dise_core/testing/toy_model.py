@@ -18,7 +18,6 @@ from dise_core.models.tokenizer import FunctionTool, Message, Tokenizer
 from dise_core.params.engine import EngineConfig
 from dise_core.plans.readouts import Candidates, Distribution, TokenLogProbs, TopLogProbs
 from dise_core.sequence import SpecialTokens
-from dise_core.token_sets import EVERY, TokenSets
 
 Logits = npt.NDArray[np.float64]
 
@@ -72,7 +71,7 @@ class ToyPredictor(MaskPredictor):
     """
 
     heeds: ClassVar[frozenset[str] | None] = frozenset()
-    abilities: frozenset[Ability] = frozenset({"two-stream", "shadow", "among"})
+    abilities: frozenset[Ability] = frozenset({"two-stream", "shadow"})
 
     def __init__(
         self, max_length: int = 40, seed: int = 0, attention: Attention = BIDIRECTIONAL
@@ -139,8 +138,6 @@ def naive_readout(logits: Logits, read: Read) -> Reading:
     match readout := read.readout:
         case TokenLogProbs():
             values = logprobs[np.arange(len(logprobs)), readout.targets]
-            if readout.among is not None:
-                values = values - _naive_masses(logprobs, readout.among)
             return Reading(readout.targets, values.astype(np.float32))
         case TopLogProbs():
             return _naive_top(logprobs, readout)
@@ -155,19 +152,11 @@ def _naive_top(logprobs: Logits, readout: TopLogProbs) -> Reading:
     likeliest = np.argsort(-logprobs, axis=1, kind="stable")[:, : readout.k]
     ids = np.column_stack([likeliest, readout.named(len(logprobs))])
     entropies = (np.exp(logprobs) * np.maximum(logprobs, -1e3)).sum(axis=1)
-    masses = np.zeros(0) if readout.among is None else _naive_masses(logprobs, readout.among)
     return Reading(
         ids,
         np.take_along_axis(logprobs, ids, 1).astype(np.float32),
         entropies if readout.with_entropy else np.zeros(0),
-        masses=masses.astype(np.float32),
     )
-
-
-def _naive_masses(logprobs: Logits, among: TokenSets) -> Logits:
-    pairs = zip(logprobs, among.which, strict=True)
-    allowed = (row if number == EVERY else row[among.sets[number]] for row, number in pairs)
-    return np.array([np.logaddexp.reduce(row) for row in allowed])
 
 
 def _naive_candidates(

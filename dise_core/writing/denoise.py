@@ -136,7 +136,7 @@ class Denoiser(Sampler):
         if self.constraint is not None:
             response = slice(prompt_length, draft.stop)
             is_forced = self.constraint.is_forced(draft.ids[response])
-            draft.writing.force(response, is_forced, self.constraint.is_told)
+            draft.writing.force(response, is_forced)
         # A response that something follows keeps its length.
         num_kept = draft.stop + canvas.suffix_length
         return text if num_kept == len(text) else text.at(np.arange(num_kept))

@@ -12,8 +12,6 @@ from dise_core.noise import Noise
 from dise_core.plans.plan import Plan
 from dise_core.plans.reading import Canvas, Read, Reading
 from dise_core.plans.readouts import Readout, TokenLogProbs
-from dise_core.scoring.restricted import allowed_in
-from dise_core.sequence import TokenSequence
 from dise_core.writing.checks import chosen_indices
 from dise_core.writing.policy import Drafts, UnmaskingStep
 from dise_core.writing.sampler import Sampler
@@ -144,7 +142,7 @@ class Filling:
             return False
         indices = chosen_indices(policy, policy.choose, state, len(state.positions))
         places, tokens = state.positions[indices], candidates.token_ids[indices]
-        self.text.writing.commit(step, places, tokens, candidates.among[indices])
+        self.text.writing.commit(step, places, tokens, candidates.logprobs[indices])
         return len(indices) > 0
 
     def _edit(self, step: int, state: UnmaskingStep, drafts: Drafts, replacements: Reading) -> bool:
@@ -181,18 +179,6 @@ class Filling:
         memory.note(read, reading)
         return reading if self.valid is None else self.valid.chosen(reading, noise)
 
-    def _own_tokens(self, text: Ids, positions: Ids) -> TokenLogProbs:
-        """Return the question that a scorer will ask about finished blocks."""
-        constraint, start = self.sampler.constraint, self.text.prompt_length
-        if constraint is None or not constraint.is_told:
-            return TokenLogProbs(text[positions])
-        stop = min(self.span[1], self.text.stop, int(positions[-1]) + 1)
-        info = self.sampler.info
-        blocks = info.block_length or len(text), info.max_length, info.block_origin
-        sequence = TokenSequence(text[:stop], start, info.special, *blocks)
-        among = allowed_in(sequence, constraint).at(positions - start)
-        return TokenLogProbs(text[positions], among)
-
     def _readout(self, noise: Noise) -> Readout:
         if self.valid is not None:
             return self.valid.readout()
@@ -223,7 +209,7 @@ class Filling:
         final = start + np.flatnonzero(np.isnan(logprobs[start:stop]))
         if not len(final):
             return []
-        return [replace(read, positions=final, readout=self._own_tokens(text, final), canvas=None)]
+        return [replace(read, positions=final, readout=TokenLogProbs(text[final]), canvas=None)]
 
     def _find_masks(self) -> Ids:
         masked: Ids = self.masks[self.text.ids[self.masks] == self.sampler.mask_id]

@@ -14,12 +14,12 @@ from dise_core.plans.readouts import TokenLogProbs
 from dise_core.scoring.memory import Memory, asks_own_tokens
 
 
-def memory_of(info: ModelInfo, params: SamplingParams, is_among_allowed: bool = False) -> Memory:
+def memory_of(info: ModelInfo, params: SamplingParams) -> Memory:
     """Return what a request's passes over one response leave for later ones."""
     if info.block_length is not None:
         # A guided pass runs whole.
         is_caching = params.cache != "none" and not params.cfg_scale
-        return FinishedBlocks(info, is_caching, is_among_allowed)
+        return FinishedBlocks(info, is_caching)
     cache = params.cache
     return StepCache(cache) if cache in ("prefix", "dual") else Memory()
 
@@ -65,10 +65,8 @@ class FinishedBlocks(Memory):
 
     knows_tokens = True
 
-    def __init__(
-        self, info: ModelInfo, is_caching: bool = True, is_among_allowed: bool = False
-    ) -> None:
-        self._info, self.is_among_allowed = info, is_among_allowed
+    def __init__(self, info: ModelInfo, is_caching: bool = True) -> None:
+        self._info = info
         self._grid = BlockGrid(info.block_length or 1)
         self._is_caching = is_caching
         self._slot, self._room = CacheSlot(), 0
@@ -107,7 +105,7 @@ class FinishedBlocks(Memory):
         """
         if read.cache is not None:
             self._cached = read.token_ids.copy()
-        if not asks_own_tokens(read, self.is_among_allowed) or not reading.is_exact:
+        if not asks_own_tokens(read) or not reading.is_exact:
             return
         ids = self._complete(read.token_ids)
         masked = np.flatnonzero(ids == self._info.special.mask_id)

@@ -19,9 +19,8 @@ from dise_core.arrays import Floats
 from dise_core.errors import InputError, shown
 from dise_core.params.base import input_error
 from dise_core.records import Fields
-from dise_decide.calibration import DecisionCalibration, QuestionFit
+from dise_decide.calibration import DecisionCalibration, KeptParams, QuestionFit
 from dise_decide.outputs import Answer
-from dise_decide.params import DecisionParams
 from dise_decide.questions import AnyQuestion
 from dise_eval.calibration import rows
 from dise_eval.calibration.decisions import LEAST_OF_TYPE, Promises, fitted, joined
@@ -39,7 +38,7 @@ class DecidedLine(BaseModel):
     input: JsonValue
     model: str
     tokenizer: str
-    params: DecisionParams
+    params: KeptParams
     chat: bool
     questions: list[AnyQuestion]
     answers: list[Answer]
@@ -159,11 +158,11 @@ def _fit(
     for kind, min_labels in (("name", LEAST_OF_FIELD), ("type", LEAST_OF_TYPE)):
         for name in dict.fromkeys(getattr(question, kind) for question, *_ in answers):
             group = [answer for answer in answers if getattr(answer[0], kind) == name]
-            questions, reading = [question for question, *_ in group], first.params.reading
+            questions = [question for question, *_ in group]
             try:
                 if len({question.type for question in questions}) > 1:
                     raise InputError("its labels are of several types: name them apart")
-                fit, labels = fitted(labels_of(group), questions, min_labels, promises, reading)
+                fit, labels = fitted(labels_of(group), questions, min_labels, promises)
             except InputError as error:
                 left_out[f"{kind} {name}"] = str(error)
                 continue

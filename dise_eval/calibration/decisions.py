@@ -25,7 +25,6 @@ from dise_decide.calibration import (
     nameless,
     tails_of,
 )
-from dise_decide.params import ReadingName
 from dise_decide.questions import AnyQuestion
 from dise_eval.calibration import fitting, searching
 from dise_eval.calibration.fitting import Labels, Method
@@ -48,11 +47,7 @@ class Promises:
 
 
 def fitted(
-    labels: Labels,
-    questions: Sequence[AnyQuestion],
-    min_labels: int,
-    promises: Promises,
-    reading: ReadingName,
+    labels: Labels, questions: Sequence[AnyQuestion], min_labels: int, promises: Promises
 ) -> tuple[QuestionFit, Labels]:
     """Return the fit, by the map of least Brier score on inputs left out, and the
     `events` there. What is promised is fitted on half of the inputs, and the map on the
@@ -65,7 +60,7 @@ def fitted(
     map_labels, promise_labels = labels.split(0.5) if risk or coverage else (labels, labels)
     (before := events(kind, None, map_labels)).check(1)
     attempts = list[tuple[Temperature | Tails | None, Labels]]()
-    for make in _candidates(questions, len(map_labels), reading):
+    for make in _candidates(questions, len(map_labels)):
         with suppress(InputError):  # a tail does not rise
             folds = [
                 events(kind, make(map_labels.of(~here)), map_labels.of(here))
@@ -131,9 +126,7 @@ def answer_sets(labels: Labels, map_: Temperature | Tails | None, coverage: floa
     return Coverage(coverage=coverage, num_labels=number, least=lowest)
 
 
-def _candidates(
-    questions: Sequence[AnyQuestion], count: int, reading: ReadingName
-) -> Iterator[Making]:
+def _candidates(questions: Sequence[AnyQuestion], count: int) -> Iterator[Making]:
     """Yield what makes maps; the first one leaves probabilities as they are."""
     yield lambda _: None
     kind, is_much = questions[0].type, count >= fitting.ENOUGH_FOR_ISOTONIC
@@ -142,8 +135,7 @@ def _candidates(
         yield from (partial(temperature, has_top=has_top) for has_top in tops)
     elif len({len(question.options) for question in questions}) == 1:
         methods: list[Method] = ["platt", "isotonic"] if is_much else ["platt"]
-        is_mirrored = kind == "predicate" and reading == "each-negated"
-        yield from (partial(tails, method, is_mirrored=is_mirrored) for method in methods)
+        yield from (partial(tails, method) for method in methods)
 
 
 def temperature(labels: Labels, has_top: bool = False) -> Temperature:
@@ -164,15 +156,8 @@ def temperature(labels: Labels, has_top: bool = False) -> Temperature:
     return fit.model_copy(update={"top": top})
 
 
-def tails(method: Method, labels: Labels, is_mirrored: bool = False) -> Tails:
-    """Return the maps of each P(level >= k). Raises InputError where one does not rise.
-
-    is_mirrored: fit as many answers to the negated questions, too. Then P(Q) + P(not Q)
-    stays 1, which an intercept would break.
-    """
-    if is_mirrored:
-        mirrored = replace(labels, scores=labels.scores[:, ::-1], is_right=labels.is_right[:, ::-1])
-        labels = joined([labels, mirrored])
+def tails(method: Method, labels: Labels) -> Tails:
+    """Return the maps of each P(level >= k). Raises InputError where one does not rise."""
     reached = tails_of(labels.is_right.astype(np.float64)) > 0
     columns = zip(log_odds(labels.scores).T, reached.T, strict=True)
     fits = (replace(labels, scores=odds, is_right=is_so) for odds, is_so in columns)

@@ -1,1 +1,1 @@
-"""The verbs eval, analyze and calibrate."""
+"""The verbs eval and calibrate."""

@@ -1,4 +1,4 @@
-"""dise eval: the paper's experiments, a command each. A killed run resumes."""
+"""Experiments on answers: drawn, given and ranked ones."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
-
-import typer
+from typing import TYPE_CHECKING
 
 from dise_app.cli import options
-from dise_app.cli.grouped import Group, GroupedCommand
 from dise_app.cli.options import option
 from dise_core.files import opened_file
 from dise_core.params.requests import SamplingParams, Scoring, ScoringParams
@@ -30,22 +27,6 @@ if TYPE_CHECKING:
     from dise_eval.experiments.scoring import Contenders
     from dise_eval.graders import Mode
 
-
-class ExperimentGroup(Group):
-    """The experiments by name; options that begin with --recipe are the verb recipe's."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        names = {word.partition("=")[0] for word in args}
-        is_recipe = "--recipe" in names and args[0].startswith("-")
-        return super().parse_args(ctx, ["recipe", *args] if is_recipe else args)
-
-
-app = typer.Typer(
-    cls=ExperimentGroup,
-    no_args_is_help=True,
-    help="Rerun the paper's experiments; each goes on where it stopped.",
-    rich_markup_mode=None,
-)
 
 SCORES = (
     "dise:full",
@@ -267,5 +248,3 @@ VERBS = {
     "given": given,
     "likelihood": likelihood,
 }
-for name, function in VERBS.items():
-    app.command(name, cls=GroupedCommand)(function)

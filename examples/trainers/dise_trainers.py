@@ -216,7 +216,7 @@ def _rows(sample: int, terms: Terms) -> Iterator[_Row]:
     """Yield the Reads that ask; raise InputError for what no forward answers."""
     for read, weights in zip(terms.reads, terms.weights, strict=True):
         readout = read.readout
-        if not isinstance(readout, TokenLogProbs) or readout.among is not None:
+        if not isinstance(readout, TokenLogProbs):
             raise InputError(
                 f"A term reads {type(readout).__name__}, of which no gradient is known. "
                 "Take terms of TokenLogProbs, over the whole vocabulary."

@@ -18,17 +18,15 @@ from dise_core import (
     TopLogProbs,
 )
 from dise_core.testing.toy_model import naive_readout
-from dise_core.token_sets import TokenSets
 
 VOCAB = 24
 DRAWN = Candidates(0.7, top_p=0.9, top_k=9, noise=Noise(3), forbidden=(23,))
 
 
 def all_readouts(targets: np.ndarray) -> list[Readout]:
-    sets = TokenSets((np.arange(VOCAB // 2),), np.where(targets < VOCAB // 2, 0, -1))
     return [
-        TokenLogProbs(targets), TokenLogProbs(targets, sets), Distribution(),
-        TopLogProbs(3), TopLogProbs(2, (4, 0), targets, with_entropy=True, among=sets), DRAWN,
+        TokenLogProbs(targets), Distribution(),
+        TopLogProbs(3), TopLogProbs(2, (4, 0), targets, with_entropy=True), DRAWN,
         replace(DRAWN, is_tempered=True, confidence="margin", bias=((4, 2.0),)),
         Candidates(confidence="entropy", unranked=(1, 2), allowed=(1, 2, 3)),
         Candidates(),
@@ -52,7 +50,7 @@ def test_every_readout_is_the_naive_one_in_chunks_and_leaves_the_logits(
         if num_rows:
             expected = naive_readout(before.double().numpy(), read)
             assert reading.token_ids.tolist() == expected.token_ids.tolist()
-            for part in ("logprobs", "confidences", "masses"):
+            for part in ("logprobs", "confidences"):
                 values = getattr(reading, part), getattr(expected, part)
                 np.testing.assert_allclose(*values, atol=2e-5)
 

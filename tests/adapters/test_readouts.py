@@ -1,6 +1,5 @@
 """The torch readouts against naive ones, one row and one token at a time in float64."""
 
-import math
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import get_args
@@ -11,14 +10,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dise_adapters.local.reading.readouts import answer_rows, group_reads, split_answers, totals
+from dise_adapters.local.reading.readouts import answer_rows, group_reads, split_answers
 from dise_adapters.vllm.wire import pack, unpack
 from dise_core import Candidates, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
 from dise_core.arrays import Floats, Ids, log_odds, probabilities
 from dise_core.noise import Noise
 from dise_core.plans.readouts import Confidence, Readout
 from dise_core.testing.toy_model import Logits, naive_readout
-from dise_core.token_sets import EVERY, TokenSets
 from tests.laws.generators import logits as logits_strategy
 
 
@@ -81,17 +79,14 @@ def assert_drawn(logits: Logits, read: Read, reading: Reading) -> None:
 kinds = st.sampled_from(["probability", "entropy", "margin"])
 
 TARGETS = np.array([3, 1, 4, 1, 5])
-SETS = TokenSets((np.arange(6),), np.zeros(5, np.int64))
 DRAWN = Candidates(temperature=0.5, noise=Noise(7))
 TOP = TopLogProbs(3)
 DIFFERENT: dict[str, tuple[Readout, Readout]] = {
     "TokenLogProbs.targets": (TokenLogProbs(TARGETS), TokenLogProbs(TARGETS + 1)),
-    "TokenLogProbs.among": (TokenLogProbs(TARGETS), TokenLogProbs(TARGETS, SETS)),
     "TopLogProbs.k": (TOP, TopLogProbs(4)),
     "TopLogProbs.ids": (TOP, replace(TOP, ids=(2, 9))),
     "TopLogProbs.targets": (TOP, replace(TOP, targets=TARGETS)),
     "TopLogProbs.with_entropy": (TOP, replace(TOP, with_entropy=True)),
-    "TopLogProbs.among": (TOP, replace(TOP, among=SETS)),
     "Candidates.temperature": (DRAWN, replace(DRAWN, temperature=3.0)),
     "Candidates.top_p": (DRAWN, replace(DRAWN, top_p=0.1)),
     "Candidates.top_k": (DRAWN, replace(DRAWN, top_k=1)),
@@ -119,7 +114,7 @@ def test_reads_that_differ_in_any_field_are_answered_as_alone() -> None:
 
 
 def bytes_of(reading: Reading) -> list[bytes]:
-    parts = (reading.token_ids, reading.logprobs, reading.confidences, reading.masses)
+    parts = (reading.token_ids, reading.logprobs, reading.confidences)
     return [part.tobytes() for part in parts]
 
 
@@ -276,42 +271,3 @@ def test_the_confidence_of_a_certain_token_is_the_highest_there_is(kind: Confide
     logits[0, 5] = 200.0
     [(_, reading)] = read_all(logits, [Candidates(confidence=kind)])
     assert reading.confidences[0] == pytest.approx(0.0 if kind == "entropy" else 1.0)
-
-
-@given(logits_strategy, st.data())
-def test_log_probabilities_among_sets_of_tokens_are_those_of_sums(
-    logits: Logits, data: st.DataObject
-) -> None:
-    num_rows, vocab_size = logits.shape
-    sets = [
-        np.array(sorted(data.draw(st.sets(st.integers(0, vocab_size - 1), min_size=1))))
-        for _ in range(2)
-    ]
-    numbers = st.integers(-1, len(sets) - 1)
-    which = np.array(data.draw(st.lists(numbers, min_size=num_rows, max_size=num_rows)))
-    among = TokenSets(tuple(sets), which)
-    everything = np.arange(vocab_size)
-    members = [everything if number == EVERY else sets[number] for number in which]
-    targets = np.array([data.draw(st.sampled_from(ids.tolist())) for ids in members])
-    expected = [
-        math.log(sum(math.exp(row[token] - row.max()) for token in ids)) + row.max()
-        for row, ids in zip(logits.astype(np.float64), members, strict=True)
-    ]
-    doubled = torch.tensor(logits, dtype=torch.float64)
-    np.testing.assert_allclose(totals(doubled, among).numpy(), expected, atol=1e-9, rtol=1e-12)
-    readouts: list[Readout] = [
-        TokenLogProbs(targets, among),
-        TokenLogProbs(targets),
-        TopLogProbs(2, targets=targets, among=among),
-        TokenLogProbs(targets, among.at(np.arange(num_rows))),
-    ]
-    assert_close(logits, readouts)
-    own = logits[np.arange(num_rows), targets].astype(np.float64) - expected
-    for read, reading in read_all(logits, readouts):
-        if isinstance(read.readout, TopLogProbs):
-            naive = naive_readout(logits, read)
-            np.testing.assert_allclose(reading.masses, naive.masses, atol=1e-5)
-            np.testing.assert_allclose(reading.logprobs[:, -1] - reading.masses, own, atol=1e-4)
-        elif read.readout.among is not None:
-            np.testing.assert_allclose(reading.logprobs, own, atol=1e-5)
-            assert (reading.logprobs[[len(ids) == 1 for ids in members]] == 0).all()

@@ -8,7 +8,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import fields
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, get_args
@@ -38,7 +38,6 @@ from dise_core.plans.reading import Guidance
 from dise_core.plans.readouts import Distribution, Readout
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.testing import ToyPredictor
-from dise_core.token_sets import TokenSets
 from tests import calibrations, servers
 from tests.adapters.agreement import assert_alike
 from tests.commands import Dise
@@ -375,21 +374,10 @@ def test_guidance_stays_at_home() -> None:
         encode(read)
 
 
-@pytest.mark.parametrize("readout", [TokenLogProbs(np.array([1])), TopLogProbs(2)])
-def test_a_field_that_the_wire_lacks_is_refused_not_dropped(readout: Readout) -> None:
-    sets = TokenSets((np.arange(3),), np.zeros(1, np.int64))
-    encode(Read(np.arange(3), np.array([1]), readout))
-    with pytest.raises(
-        InputError, match=f"for 'among' of {type(readout).__name__}, which its wire"
-    ):
-        encode(Read(np.arange(3), np.array([1]), replace(readout, among=sets)))
-
-
-def test_the_wire_has_every_field_of_a_readout_but_sets_of_tokens() -> None:
-    at_home = {TokenLogProbs: {"among"}, TopLogProbs: {"among"}}
+def test_the_wire_has_every_field_of_a_readout() -> None:
     assert {*FORMS} == {*get_args(Readout)}
     for kind, form in FORMS.items():
-        travelling = {field.name for field in fields(kind)} - at_home.get(kind, set())
+        travelling = {field.name for field in fields(kind)}
         assert form.model_fields.keys() == travelling | {"positions", "readout"}
 
 

@@ -166,11 +166,8 @@ def test_decisions_of_a_key_are_isolated_though_a_plugin_brings_their_route(tmp_
 
 
 def test_decisions_of_other_salts_share_nothing(tmp_path: Path) -> None:
-    """System One's format tells no cached tokens: what it leaves, /v1/decisions finds."""
-    named = {"a": {"type": "noul", "instructions": "Is it?"}}
-    of_system_one = {"state": DECISION["input"], "questions": named, "layout": "cloze"}
     with serving(AsyncLLM(str(tiny_gguf.write(tmp_path / "tiny.gguf")))) as url:
-        post(url, "/v1/systemone", of_system_one | {"cache_salt": "a"})
+        post(url, "/v1/decisions", DECISION | {"cache_salt": "a"})
         told = [
             cached(post(url, "/v1/decisions", DECISION | salted))
             for salted in ({"cache_salt": "a"}, {"cache_salt": "b"}, {}, {"cache_salt": "b"})

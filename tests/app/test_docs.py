@@ -105,7 +105,7 @@ LINES_ELSEWHERE = {
 }
 """Lines that do not run here, in the same way."""
 
-SMALLER = {"eval": ("--limit", 1), "analyze": ("--limit", 1)}
+SMALLER = {"eval": ("--limit", 1)}
 """What makes an experiment short enough to run here."""
 
 

@@ -32,7 +32,7 @@ from dise_core.params.requests import Ending, SamplingParams, Scoring, ScoringPa
 from dise_core.records import Record
 from dise_core.struck import MODEL_ARGS
 from dise_decide.params import DecisionParams
-from dise_decide.routes import DecisionRequest, SystemOneRequest
+from dise_decide.routes import DecisionRequest
 from dise_eval.harness.model import DiseLM
 from tests.app.serving import serving
 from tests.commands import Dise
@@ -55,7 +55,6 @@ EXPECTED: Mapping[str, tuple[type[Params], ...]] = {
     "POST /v1/score": (ScoringParams, Ending),
     "POST /v1/rank": (ScoringParams, Ending),
     "POST /v1/decisions": (DecisionParams,),
-    "POST /v1/systemone": (DecisionParams,),
 }
 """What a door must have where it is not all that writes and scores an answer."""
 
@@ -140,8 +139,7 @@ def test_model_args_are_read_as_the_options_that_they_are(dise: Dise) -> None:
 
 def test_the_verbs_of_experiments_leave_something_out() -> None:
     assert {name.split()[1] for name, command in commands().items() if left_out(command)} == {
-        "eval",
-        "analyze",
+        "eval"
     }
 
 
@@ -154,7 +152,6 @@ def test_the_verbs_of_experiments_leave_something_out() -> None:
         ("POST /v1/score", ScoreRequest),
         ("POST /v1/rank", RankRequest),
         ("POST /v1/decisions", DecisionRequest),
-        ("POST /v1/systemone", SystemOneRequest),
     ],
 )
 def test_a_route_takes_every_option(door: str, request_body: Any) -> None:

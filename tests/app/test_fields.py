@@ -115,14 +115,8 @@ def test_the_terminal_names_each_value_with_its_score() -> None:
     assert "leaves out" not in text
 
 
-class NoSums(AsciiPredictor):
-    """A model that tells no sums over sets of tokens, as a server does."""
-
-    abilities = frozenset()
-
-
-def test_the_terminal_says_where_forced_tokens_are_left_out() -> None:
-    output = written(NoSums)
-    assert "the score leaves out the tokens that the constraint forced" in shown(output)
-    assert output.to_dict()["score"]["constraint"] == "forced tokens left out"  # type: ignore[index]
+def test_the_terminal_says_where_all_that_is_selected_is_forced() -> None:
+    output = written(selector="last-1")
+    assert "the constraint forced every token that is selected" in shown(output)
+    assert (output.score.value, output.score.under) == (0.0, "forced")
     assert output.fields["/n"].score is not None

@@ -64,3 +64,13 @@ def test_a_misspelt_verb_suggests_the_nearest(
     refused = dise(*group, typed, "--model", "countdown")
     assert refused.code == 2
     assert f"No such command {typed!r}{hint}\n" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("verb", "instead"), [("analyze", "as dise eval coherence"), ("recipes", "--recipe list shows")]
+)
+def test_a_verb_that_was_taken_out_names_what_to_use(dise: Dise, verb: str, instead: str) -> None:
+    refused = dise(verb, "--help")
+    assert (refused.code, refused.out) == (2, "")
+    assert f"Error: verb '{verb}' was taken out: " in refused.err
+    assert instead in refused.err

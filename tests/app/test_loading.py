@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from dise_adapters.local.engine import TransformersBackend
 from dise_app.terminal import progress
 from dise_core import LLM, CheckpointError, InputError, SamplingParams
 from dise_core.models.predictor import Told, unshown
@@ -135,20 +134,6 @@ def test_the_first_sound_request_shows_the_loading(tmp_path: Path, asked: Record
     [answer] = llm.generate(["a"], SamplingParams.model_validate(fields))
     assert names == [folder]
     assert answer.outputs[0].text == "a" or not asked
-
-
-def test_a_loaded_model_tells_sums_over_sets_as_it_said_before(tmp_path: Path) -> None:
-    llm = LLM(str(write_checkpoint(tmp_path, CONFIG, random_weights(CONFIG))), lazy=True)
-    said = llm.predictor.tells_among
-    assert said == ("among" in llm.predictor.abilities) == llm.predictor.tells_among
-
-
-def test_a_backend_that_does_not_tell_is_asked_for_its_reader(
-    monkeypatch: pytest.MonkeyPatch, folder: Path
-) -> None:
-    monkeypatch.setattr(TransformersBackend, "tells_among", None)
-    with pytest.raises(CheckpointError, match=UNREADABLE):
-        _ = LLM(str(folder), lazy=True).predictor.tells_among
 
 
 def test_loading_tells_its_share(

@@ -302,7 +302,7 @@ class Ratios(ToyPredictor):
 class OneWay(ToyPredictor):
     """A causal model: the row before a position answers it."""
 
-    abilities = frozenset({"among"})
+    abilities = frozenset()
 
     def __init__(self) -> None:
         super().__init__(attention=Causal())

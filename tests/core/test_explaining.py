@@ -170,27 +170,18 @@ def test_what_passes_of_the_writing_had_told_is_known() -> None:
     assert explanation_of(scored.outputs[0]).reads[0].num_known == 0
 
 
-@pytest.mark.parametrize("among", [True, False])
-def test_a_token_that_a_constraint_forced_counts_nothing_or_is_left_out(among: bool) -> None:
-    class Told(ToyPredictor):
-        abilities = ToyPredictor.abilities if among else frozenset({"two-stream", "shadow"})
-
+def test_a_token_that_a_constraint_forced_is_left_out() -> None:
     params = SamplingParams(
         max_tokens=6, seed=0, constraint="regex", constraint_settings={"regex": "abc[de]"}
     )
-    [answer] = LLM(Told()).generate(PROMPT, params, explain=True)
+    [answer] = LLM(ToyPredictor()).generate(PROMPT, params, explain=True)
     explained = explanation_of(answer.outputs[0])
     by_text = {token.text: token for token in explained.tokens[:4]}
     forced, free = by_text["b"], explained.tokens[3]
     assert free.why == "selected"
-    if among:
-        assert forced.why == "selected; 0: forced by the constraint"
-        assert forced.logprob == 0
-        assert explained.reads[0].asks.endswith("among those that the constraint allows")
-    else:
-        assert forced.why == "left out: forced by the constraint"
-        assert not forced.counts
-        assert "The score leaves out the tokens that the constraint forced." in explained.notes
+    assert forced.why == "left out: forced by the constraint"
+    assert not forced.counts
+    assert "The score leaves out the tokens that the constraint forced." in explained.notes
 
 
 def test_of_a_gap_the_suffix_is_read_and_never_selected() -> None:

@@ -46,7 +46,7 @@ def writings(draw: Any) -> Writing:
         logprobs = np.full(len(chosen), -float(step), np.float32)
         writing.commit(step, here[chosen], candidates[chosen], logprobs)
     is_forced = np.array(draw(draws)) == 0
-    writing.force(slice(0, len(text)), is_forced, is_told=draw(st.booleans()))
+    writing.force(slice(0, len(text)), is_forced)
     return writing
 
 

@@ -39,7 +39,7 @@ ONE: dict[str, Any] = {"tokens_per_step": 1}
 class Uniform(ToyPredictor):
     """A toy of uniform noise that keeps the Reads that it gets."""
 
-    abilities = frozenset({"among"})
+    abilities = frozenset()
 
     def __init__(self) -> None:
         super().__init__()

@@ -26,7 +26,6 @@ from dise_core import (
     TokenSequence,
     drive,
 )
-from dise_core.constraints import constrained
 from dise_core.constraints.constrained import Constrained
 from dise_core.constraints.orders import Order
 from dise_core.models.attention import BlockCausal
@@ -79,25 +78,16 @@ class Exactly:
 
     def _answer(self, read: Read) -> Reading:
         assert isinstance(read.readout, TokenLogProbs)
-        targets, among = read.readout.targets, read.readout.among
-        assert among is not None
-        told = [
-            math.log(row[target] / sum(row[among.sets[number]]))
-            for row, target, number in zip(
-                shares(self.toy, read), targets.tolist(), among.which.tolist(), strict=True
-            )
-        ]
-        return Reading(targets, np.array(told))  # type: ignore[arg-type]
+        targets = read.readout.targets
+        pairs = zip(shares(self.toy, read), targets.tolist(), strict=True)
+        logprobs = np.array([math.log(row[target]) for row, target in pairs])
+        return Reading(targets, logprobs)  # type: ignore[arg-type]
 
 
-def expected(toy: ToyPredictor, naive: NaiveTexts, read: Read, text: TokenSequence) -> list[float]:
-    """Return the mean over a Read's positions by enumeration."""
-    own, values = text.response.tolist(), list[float]()
-    for position, row in zip(read.positions.tolist(), shares(toy, read), strict=True):
-        index = position - text.prompt_length
-        allowed = naive.allowed(own, index)
-        values.append(math.log(row[own[index]] / sum(row[token] for token in allowed)))
-    return values
+def expected(toy: ToyPredictor, read: Read, text: TokenSequence) -> list[float]:
+    """Return the log-probabilities of the text's own tokens at a Read's positions."""
+    pairs = zip(read.positions.tolist(), shares(toy, read), strict=True)
+    return [math.log(row[text.ids[position]]) for position, row in pairs]
 
 
 class Stranger(Scorer):
@@ -112,7 +102,7 @@ class Stranger(Scorer):
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 @pytest.mark.parametrize("name", ["dise", "shadow", "interleaved", "stranger"])
-def test_scores_are_those_of_enumeration(name: str, expression: str) -> None:
+def test_scores_leave_out_what_enumeration_finds_to_be_forced(name: str, expression: str) -> None:
     toy, naive = ToyPredictor(), naive_of(expression)
     scorer = Stranger() if name == "stranger" else installed_catalog().scorer(name)
     rule, exactly, num_texts = rule_of(toy, expression), Exactly(toy), 0
@@ -123,17 +113,20 @@ def test_scores_are_those_of_enumeration(name: str, expression: str) -> None:
         exactly.reads.clear()
         plan = SequenceScorer(scorer, WholeResponse(), None).score(replace(text, rule=rule))
         score = drive(plan, exactly)
-        values = [value for read in exactly.reads for value in expected(toy, naive, read, text)]
+        free = [2 + at for at in range(4) if not naive.is_certain([*response], at)]
+        assert sorted(at for read in exactly.reads for at in read.positions.tolist()) == free
+        values = [value for read in exactly.reads for value in expected(toy, read, text)]
         whole = min(values) if name == "stranger" else sum(values) / len(values)
         assert score.value == pytest.approx(whole, abs=1e-9)
-        assert score.under == "among allowed tokens"
+        assert score.positions.tolist() == free
+        assert score.under == "forced tokens left out"
         num_texts += 1
     assert num_texts >= 2
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 @pytest.mark.parametrize("rate", [1, 2])
-def test_written_is_told_among_what_some_valid_text_has_given_all_that_is_written(
+def test_written_is_what_the_model_said_of_free_tokens_and_nothing_of_forced_ones(
     expression: str, rate: int
 ) -> None:
     toy, naive = ToyPredictor(), naive_of(expression)
@@ -146,82 +139,27 @@ def test_written_is_told_among_what_some_valid_text_has_given_all_that_is_writte
     assert writing is not None
     ids, steps = writing.ids, writing.steps
     for position in range(2, len(ids)):
-        index, own = position - 2, ids[2:].tolist()
+        is_forced = naive.is_certain(ids[2:].tolist(), position - 2)
+        assert writing.forced[position] == is_forced
+        if is_forced:
+            assert np.isnan(writing.logprobs[position])
+            continue
         canvas = np.where(steps < steps[position], ids, MASK)
-        options = [range(END + 1) if token == MASK else [token] for token in canvas[2:].tolist()]
-        texts = (text for text in itertools.product(*options) if naive.is_valid(text))
-        allowed = {own[index]} if naive.is_certain(own, index) else {text[index] for text in texts}
         read = Read(canvas, np.array([position]), TokenLogProbs(ids[position : position + 1]))
-        row = shares(toy, read)[0]
-        value = math.log(row[own[index]] / sum(row[token] for token in allowed))
+        value = math.log(shares(toy, read)[0][ids[position]])
         assert writing.logprobs[position] == pytest.approx(value, abs=2e-6)
-        assert writing.forced[position] == naive.is_certain(own, index)
     assert not writing.forced[: len(PROMPT)].any()
 
 
-@pytest.mark.parametrize("scorer", ["dise", "written", "shadow", "interleaved"])
-def test_a_constraint_of_one_text_scores_nothing_but_0(scorer: str) -> None:
+@pytest.mark.parametrize("scorer", ["dise", "written", "shadow", "interleaved", "mc"])
+def test_a_text_of_forced_tokens_alone_scores_0_and_says_so(scorer: str) -> None:
     params = SamplingParams(max_tokens=6, scorer=scorer, selector="response", seed=0, **ONE_TEXT)
     [answer] = LLM(ToyPredictor()).generate([list(PROMPT)], params)
     [output] = answer.outputs
-    assert output.score.value == 0
-    assert output.score.num_positions == 6
-    assert [token.logprob for token in output.tokens if token.logprob is not None][:6] in (
-        [0.0] * 6, []
-    )  # fmt: skip
+    assert (output.score.value, output.score.num_positions) == (0, 0)
     record = output.to_dict()["score"]
     assert isinstance(record, dict)
-    assert record["constraint"] == "among allowed tokens"
-
-
-class Summary(ToyPredictor):
-    """A toy that tells no sums over sets of tokens, as a server does."""
-
-    abilities = frozenset({"two-stream", "shadow"})
-
-
-@pytest.mark.parametrize("scorer", ["dise", "written", "shadow", "interleaved"])
-def test_where_no_sum_can_be_had_forced_tokens_are_left_out(scorer: str) -> None:
-    asked = {"scorer": scorer, "selector": "response", "max_tokens": 4, "logprobs": 0, "seed": 0}
-    params = SamplingParams.model_validate({**asked, **regex("ab[cd]")})
-    [answer] = LLM(Summary()).generate([list(PROMPT)], params)
-    [output] = answer.outputs
-    # The last token ends a text that cannot go on.
-    assert output.score.positions.tolist() == [4]
-    assert output.score.under == "forced tokens left out"
-    if scorer != "interleaved":
-        assert output.score.value < -0.1
-    free = SamplingParams.model_validate({**asked, "scorer": "dise"})
-    [plain] = LLM(ToyPredictor()).score([list(PROMPT)], [list(output.token_ids)], free)
-    if scorer == "dise":
-        assert output.score.value == pytest.approx(plain.outputs[0].tokens[2].logprob, abs=1e-5)
-    params = SamplingParams.model_validate({**asked, **ONE_TEXT})
-    [nothing] = LLM(Summary()).generate([list(PROMPT)], params)
-    assert nothing.outputs[0].score.value == -math.inf
-
-
-def test_where_telling_would_hold_up_others_forced_tokens_are_left_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rule = rule_of(ToyPredictor(), "ab[cd]")
-    ways = rule.tokens.ways
-    assert rule.is_told
-    assert ways is not None
-    for bound in ("MAX_TOLD", "MAX_STEP"):
-        monkeypatch.setattr(constrained, bound, 8 * len(ways) - 1)
-        assert not rule.is_told
-        monkeypatch.setattr(constrained, bound, 8 * len(ways))
-        assert rule.is_told
-
-
-def test_a_likelihood_stays_one() -> None:
-    toy, params = ToyPredictor(), {"scorer": "mc", "max_tokens": 4, "seed": 0}
-    [bound] = LLM(toy).generate([list(PROMPT)], SamplingParams(**params, **regex("ab[cd]")))
-    [output] = bound.outputs
-    given = SamplingParams(**params)
-    [plain] = LLM(toy).score([list(PROMPT)], [list(output.token_ids)], given)
-    assert output.score.value == pytest.approx(plain.outputs[0].score.value, abs=1e-5)
-    assert output.score.under is None
+    assert record["constraint"] == "forced"
 
 
 def test_finished_blocks_tell_what_a_pass_over_the_whole_text_tells() -> None:

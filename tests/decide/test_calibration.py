@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -68,7 +68,7 @@ def labels_of(random: np.random.Generator, shares: np.ndarray, truths: np.ndarra
 
 def fitted(labels: Labels, question: Question, **promises: Any) -> Any:
     questions = [question] * len(labels)
-    return fitting.fitted(labels, questions, 200, Promises(**promises), "menu")
+    return fitting.fitted(labels, questions, 200, Promises(**promises))
 
 
 def test_a_temperature_is_found_again() -> None:
@@ -91,19 +91,6 @@ def test_tails_calibrate_predicates_and_scores(question: Question, size: int, co
     assert shares.sum(axis=1) == pytest.approx(np.ones(count))
     assert shares.min() >= 0
     assert (shares.max(axis=1) == confidences).all()
-
-
-@pytest.mark.parametrize("count", [400, 2000])
-def test_after_both_polarities_the_negated_question_has_the_rest(count: int) -> None:
-    random = np.random.default_rng(7)
-    logits = random.normal(scale=4, size=(count, 2))
-    shares, odds = softmax(logits), [1.0, 0.0]
-    labels = labels_of(random, shares, softmax(logits / 2 + odds))
-    with_intercept, _ = fitted(labels, YES_NO)
-    fit, _ = fitting.fitted(labels, [YES_NO] * count, 200, Promises(), "each-negated")
-    for map_, is_kept in ((fit.map, True), (with_intercept.map, False)):
-        one, negated = (maps.mapped(map_, given)[0][:, 0] for given in (shares, shares[:, ::-1]))
-        assert (np.abs(one + negated - 1).max() < 1e-9) == is_kept
 
 
 def test_what_is_calibrated_already_stays_as_it_is() -> None:
@@ -470,6 +457,16 @@ def test_what_cannot_be_fitted_is_told(
     assert run.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(("orders", "is_kept"), [(1, True), ("cyclic", False)])
+def test_a_file_from_before_one_order_loads(tmp_path: Path, orders: object, is_kept: bool) -> None:
+    file, made = tmp_path / "c.json", file_of().to_dict()
+    made["params"] |= {"orders": orders}
+    file.write_text(json.dumps(made))
+    refused = pytest.raises(InputError, match="option 'orders' was taken out")
+    with nullcontext() if is_kept else refused:
+        assert DecisionCalibration.of(file).params == DecisionParams(layout="cloze")
+
+
 def test_a_coverage_without_decisions_is_refused(dise: Dise, tmp_path: Path) -> None:
     path = written(tmp_path / "x.jsonl", {})
     run = dise("calibrate", path, "--output", tmp_path / "c.json", "--coverage", "0.9")
@@ -496,13 +493,8 @@ def test_a_server_answers_by_a_calibration(tmp_path: Path) -> None:
         assert answer.confidence == pytest.approx(expected.confidence, abs=1e-5)
         assert answer.answer_set == {"values": ["+", "-", "*"], "coverage": 0.9, "n": 99}
         assert decision.dise["diagnostics"][0]["calibration"] == made.digest
-        named = {"sign": {"type": "choice", "instructions": "8", "criteria": {"+": "", "-": ""}}}
-        asked = {"state": PROBLEM, "questions": named}
-        found = httpx.post(f"{url}/v1/systemone", json=asked, timeout=30).json()
-        assert found["answers"]["sign"]["answer_set"]["values"] == ["+", "-"]
-        refused = httpx.post(
-            f"{url}/v1/systemone", json=asked | {"layout": "questions"}, timeout=30
-        )
+        asked = {"input": PROBLEM, "questions": [body], "dise": {"layout": "questions"}}
+        refused = httpx.post(f"{url}/v1/decisions", json=asked, timeout=30)
         assert "is for layout 'cloze', not 'questions'" in refused.json()["error"]["message"]
     with pytest.raises(InputError, match="there is no calibration file"):
         create_app(Service(Limits(), None, {"decision_calibration": "lost.json"}))

@@ -22,7 +22,6 @@ from dise_decide import (
     ChoiceQuestion,
     DecisionOutput,
     DecisionParams,
-    Option,
     PredicateQuestion,
     ScoreQuestion,
 )
@@ -180,96 +179,22 @@ def test_the_openai_client_sends_conversations(client: openai.OpenAI) -> None:
     assert decision.dise["is_joint"] is True
 
 
-SYSTEM_ONE = {
-    "state": {"text": "You won!", "n": [1, 2]},
-    "instructions": "Judge the mail.",
-    "questions": {
-        "spam": {"type": "noul", "instructions": "Is it?", "criteria": {"true": "it sells"}},
-        "tone": {"type": "choice", "criteria": {"calm": None, "angry": {"it": "shouts"}}},
-        "urgency": {
-            "type": "score",
-            "instructions": ["How", "urgent"],
-            "criteria": ["can wait", "now"],
-        },
-    },
-}
-
-
-@pytest.mark.parametrize("asked", [{}, {"joint": True}, {"joint": False}])
-def test_system_one_answers_by_name(url: str, asked: dict[str, bool]) -> None:
-    reply = httpx.post(f"{url}/v1/systemone", json=SYSTEM_ONE | asked, timeout=30)
-    assert reply.status_code == 200, reply.text
-    found = reply.json()
-    questions = [
-        PredicateQuestion(
-            name="spam",
-            instructions="Is it?",
-            yes=Option(label="yes", description="it sells"),
-        ),
-        ChoiceQuestion(
-            name="tone",
-            instructions="Which choice best fits the input?",
-            choices=("calm", Choice(value="angry", description='{"it": "shouts"}')),
-        ),
-        ScoreQuestion(
-            name="urgency",
-            instructions='["How", "urgent"]',
-            levels=(
-                Option(label="0", description="can wait"), Option(label="1", description="now"),
-            ),
-        ),
-    ]  # fmt: skip
-    state = 'Judge the mail.\n\n{"text": "You won!", "n": [1, 2]}'
-    expected = decided(state, questions, **asked)
-    spam, tone, urgency = expected.answers
-    assert found["model"] == "ascii"
-    answers = {
-        "spam": {"type": "noul", "noul": spam.probability},
-        "tone": {
-            "type": "choice",
-            "choice": tone.choice,
-            "probabilities": {e.value: e.probability for e in tone.probabilities},
-            "confidence": tone.confidence,
-        },
-        "urgency": {
-            "type": "score",
-            "score": urgency.score,
-            "confidence": urgency.confidence,
-            "legend": {"0": "can wait", "1": "now"},
-            "probabilities": {str(e.value): e.probability for e in urgency.probabilities},
-        },
-    }
-    assert found["answers"] == near(answers)
-    assert found["usage"] == {
-        "input_tokens": expected.usage.prompt_tokens,
-        "output_tokens": expected.usage.completion_tokens,
-    }
-    assert set(found["diagnostics"]) == {"spam", "tone", "urgency"}
-    assert set(found["diagnostics"]["tone"]) == {
-        "label_mass", "argmax_is_label", "reading", "passes", "confidence",
-        "calibration",
-    }  # fmt: skip
-    assert found["dise"]["nfe"] == (1 if asked.get("joint") else 3)
-    assert found["dise"]["warnings"] == list(expected.warnings)
-
-
 def test_the_operator_says_what_requests_leave_unsaid() -> None:
-    options = {"reading": "each", "confidence": "margin", "orders": "cyclic"}
+    options = {"reading": "each", "confidence": "margin"}
     llm = AsyncLLM(AsciiPredictor(has_chat_template=True))
     with TestClient(create_app(Service(Limits(), llm, options))) as client:
         by_default, other, joint = (
-            client.post("/v1/systemone", json=SYSTEM_ONE | own).json()
-            for own in ({}, {"orders": 1, "confidence": "top"}, {"joint": True})
+            client.post(
+                "/v1/decisions", json={"input": "a", "questions": QUESTIONS, "dise": own}
+            ).json()
+            for own in ({}, {"confidence": "top"}, {"joint": True})
         )
-        openais = client.post("/v1/decisions", json={"input": "a", "questions": QUESTIONS}).json()
-    told = [by_default, other, joint]
-    assert [body["diagnostics"]["tone"]["reading"] for body in told] == ["each", "each", "menu"]
-    assert [body["diagnostics"]["tone"]["passes"] for body in told] == [4, 2, 1]
-    names = [body["diagnostics"]["tone"]["confidence"] for body in told]
-    assert names == ["margin", "top", "margin"]
+    told = [body["dise"]["diagnostics"][1] for body in (by_default, other, joint)]
+    assert [one["reading"] for one in told] == ["each", "each", "menu"]
+    assert [one["passes"] for one in told] == [2, 2, 1]
+    assert [one["confidence"] for one in told] == ["margin", "top", "margin"]
     assert joint["dise"]["is_joint"]
-    expected = decided("a", OURS, **options)
-    assert_same(openais["answers"], expected)
+    assert_same(by_default["answers"], decided("a", OURS, **options))
     with pytest.raises(InputError, match="joint goes with reading menu"):
         create_app(Service(Limits(), llm, options | {"joint": True}))
 
@@ -289,6 +214,11 @@ def choice(*values: object) -> dict[str, object]:
         ({"model": "other"}, 404, "model", "no model 'other' here"),
         ({"more": 1}, 400, "more", "there is no setting"),
         ({"dise": {"joined": True}}, 400, "dise.joined", "Did you mean 'joint'"),
+        ({"dise": {"orders": 1}}, 400, "dise.orders", "'orders' was taken out: options are"),
+        (
+            {"dise": {"reading": "each-negated"}}, 400, "dise.reading",
+            "reading 'each-negated' was taken out: use \"each\"",
+        ),
         ({"questions": []}, 400, "questions", "at least 1 item"),
         ({"questions": [{"type": "box", "instructions": "Q"}]}, 400, "questions.0", "'box'"),
         (choice("a"), 400, "questions.0.choice.choices", "at least 2 items"),
@@ -328,20 +258,13 @@ def test_openais_bodies_are_strict(
         assert error["param"] == param
 
 
-@pytest.mark.parametrize(
-    ("changes", "status", "message"),
-    [
-        ({"questions": {}}, 400, "at least 1 item"),
-        ({"questions": {"a": {"type": "choice", "criteria": {"x": 1}}}}, 400, "at least 2 items"),
-        ({"questions": {"a": {"type": "score", "criteria": ["x"] * 11}}}, 400, "at most 10 items"),
-        ({"images": ["x"]}, 400, "there is no setting"),
-        ({"state": "", "instructions": None}, 400, "the input is empty"),
-        ({"model": "other"}, 404, "no model 'other'"),
-    ],
-)
-def test_system_ones_bodies_are_strict(
-    url: str, changes: dict[str, object], status: int, message: str
-) -> None:
-    reply = httpx.post(f"{url}/v1/systemone", json=SYSTEM_ONE | changes, timeout=30)
-    assert reply.status_code == status, reply.text
-    assert message in reply.json()["error"]["message"]
+def test_what_was_taken_out_says_what_to_use(dise: Dise, url: str) -> None:
+    asked = ("decide", PROBLEM, "--yes-no", "Q")
+    run = dise(*asked, "--reading", "each-negated")
+    assert (run.code, run.out) == (2, "")
+    assert "Error: reading 'each-negated' was taken out: use \"each\", which" in run.err
+    assert "Error: option 'orders' was taken out: " in dise(*asked, "--orders", "cyclic").err
+    reply = httpx.post(f"{url}/v1/systemone", json={"state": "a"}, timeout=30)
+    assert reply.status_code == 404
+    message = "path '/v1/systemone' was taken out: POST /v1/decisions takes the same questions."
+    assert reply.json()["error"]["message"] == message

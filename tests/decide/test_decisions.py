@@ -36,7 +36,7 @@ from dise_decide.questions import MAX_QUESTIONS
 from dise_decide.readings import asked_texts
 from tests.ascii_model import MASK, AsciiPredictor
 
-CLOZE = DecisionParams(layout="cloze")
+CLOZE, EACH = DecisionParams(layout="cloze"), DecisionParams(reading="each")
 JOINT = DecisionParams(joint=True)
 JOINT_CLOZE = DecisionParams(layout="cloze", joint=True)
 SPAM = PredicateQuestion(instructions="Is it spam?", name="spam")
@@ -419,49 +419,37 @@ def test_the_same_labels_are_not_tokenized_again(monkeypatch: pytest.MonkeyPatch
 
 def test_an_answer_does_not_depend_on_the_order_in_which_options_are_given() -> None:
     llm, labels = LLM(AsciiPredictor()), ["calm", "angry", "true"]
-    options: list[dict[str, Any]] = [{}, {"reading": "each"}, {"orders": "cyclic"}]
+    options: list[dict[str, Any]] = [{}, {"reading": "each"}]
     for params in (DecisionParams(**option) for option in options):
         forth, back = (
             llm.decide("You won!", [ChoiceQuestion(instructions="Q", choices=given)], params)
             for given in (labels, labels[::-1])
         )
         assert forth.answers[0].shares == pytest.approx(back.answers[0].shares[::-1])
-    up, down = (
-        llm.decide(
-            "a", [ScoreQuestion(instructions="Q", levels=levels)], DecisionParams(orders="cyclic")
-        )
-        for levels in (labels, labels[::-1])
-    )
-    assert up.answers[0].shares == pytest.approx(down.answers[0].shares[::-1])
 
 
 def test_options_that_show_the_same_text_share_what_it_has() -> None:
     llm, red = LLM(AsciiPredictor()), Choice(value="x", description="it is red")
     again = red.model_copy(update={"value": "again"})
-    for reading in ("each", "each-negated"):
-        one, two = (
-            llm.decide(
-                "a",
-                [ChoiceQuestion(instructions="Q", choices=given)],
-                DecisionParams(reading=reading),
-            )
-            for given in ([red, "blue"], [red, again, "blue"])
-        )
-        whole, blue = one.answers[0].shares
-        assert two.answers[0].shares == pytest.approx([whole / 2, whole / 2, blue])
-        assert one.usage.nfe == two.usage.nfe
+    one, two = (
+        llm.decide("a", [ChoiceQuestion(instructions="Q", choices=given)], EACH)
+        for given in ([red, "blue"], [red, again, "blue"])
+    )
+    whole, blue = one.answers[0].shares
+    assert two.answers[0].shares == pytest.approx([whole / 2, whole / 2, blue])
+    assert one.usage.nfe == two.usage.nfe
 
 
-@pytest.mark.parametrize("reading", ["each", "each-negated"])
-def test_labels_of_a_predicate_are_shown_where_yes_and_no_stand_for_them(reading: str) -> None:
+def test_labels_of_a_predicate_are_shown_where_yes_and_no_stand_for_them() -> None:
     told = Option(label="ham", description="wanted")
     question = PredicateQuestion(instructions="Which is it?", yes="spam", no=told)
-    asked = asked_texts(question, DecisionParams(reading=reading))  # type: ignore[arg-type]
-    sides = [[(answer.label, answer.note) for answer in one.answers] for one in asked]
-    assert sides[0] == [("yes", "spam"), ("no", "wanted")]
-    assert sides[1:] == [[("yes", "wanted"), ("no", "spam")]] * (reading == "each-negated")
+    [asked] = asked_texts(question, EACH)
+    assert [(answer.label, answer.note) for answer in asked.answers] == [
+        ("yes", "spam"),
+        ("no", "wanted"),
+    ]
     plain = PredicateQuestion(instructions="Is it?", yes="Yes", no="no")
-    first = next(asked_texts(plain, DecisionParams(reading=reading)))  # type: ignore[arg-type]
+    first = next(asked_texts(plain, EACH))
     assert [answer.note for answer in first.answers] == [None, None]
 
 
@@ -471,9 +459,7 @@ def test_yes_and_no_are_asked_alike_whatever_the_type_of_the_question() -> None:
         instructions="Is it spam?", levels=[Option(label="0", description="No"), "Yes"]
     )
     spam = PredicateQuestion(instructions="Is it spam?")
-    decided = LLM(AsciiPredictor()).decide(
-        "a", [spam, choice, score], DecisionParams(reading="each-negated")
-    )
+    decided = LLM(AsciiPredictor()).decide("a", [spam, choice, score], EACH)
     first, second, third = (answer.shares for answer in decided.answers)
     for other in (second, third):
         assert first == pytest.approx(other[::-1])
@@ -498,22 +484,19 @@ def test_each_definition_of_confidence() -> None:
 
 
 @pytest.mark.parametrize("option", [{"joint": True}, {"layout": "cloze"}])
-@pytest.mark.parametrize("how", [{"reading": "each"}, {"orders": "cyclic"}])
-def test_one_text_for_all_and_a_cloze_go_with_one_menu(
-    option: dict[str, Any], how: dict[str, Any]
-) -> None:
-    with pytest.raises(InputError, match="goes with reading menu and orders 1 alone, not with"):
-        DecisionParams(**option, **how)
-    assert DecisionParams(**option).over(DecisionParams(**how)) == DecisionParams(**option)
-    assert DecisionParams(**how).over(DecisionParams(**option)) == DecisionParams(**how)
+def test_one_text_for_all_and_a_cloze_go_with_one_menu(option: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="goes with reading menu alone, not with each"):
+        DecisionParams(reading="each", **option)
+    assert DecisionParams(**option).over(EACH) == DecisionParams(**option)
+    assert EACH.over(DecisionParams(**option)) == EACH
 
 
 @pytest.mark.parametrize(
     ("num_choices", "num_questions", "params", "message"),
     [
-        (255, 400, {"orders": "cyclic"}, "need more than 32768 tokens of labels"),
-        (255, 400, {"reading": "each-negated", "orders": "cyclic"}, "need more than 2048 texts"),
-        (2, 257, {"reading": "each-negated", "orders": "cyclic"}, "need more than 2048 texts"),
+        (255, 400, {}, "need more than 32768 tokens of labels"),
+        (255, 400, {"reading": "each"}, "need more than 2048 texts"),
+        (255, 9, {"reading": "each"}, "need more than 2048 texts"),
     ],
 )
 def test_questions_of_too_many_texts_are_refused_before_any_pass(

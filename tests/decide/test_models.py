@@ -125,45 +125,23 @@ HOW = ScoreQuestion(instructions="How hot?", levels=["low", "high"])
 IS_IT = PredicateQuestion(instructions="Is it?", yes=Option(label="yes", description="it is"))
 ONE = "Which tea?\nProposed answer: {}\nIs the proposed answer "
 FOR_X = "b, green, x\n   - b: it is red\n   - x: it is red"
-TEXTS: dict[tuple[str, object], list[tuple[str, dict[str, str]]]] = {
-    ("menu", 1): [(ASK.format("Which tea?", FOR_X), {"x": "0", "green": "1", "b": "2"})],
-    ("each", 1): [
+TEXTS: dict[str, list[tuple[str, dict[str, str]]]] = {
+    "menu": [(ASK.format("Which tea?", FOR_X), {"x": "0", "green": "1", "b": "2"})],
+    "each": [
         (ASK.format(ONE.format("it is red") + "correct?", "yes, no"), {"yes": "02", "no": ""}),
         (ASK.format(ONE.format("green") + "correct?", "yes, no"), {"yes": "1", "no": ""}),
     ],
 }
-RED = "\n   - {}: it is red"
-TEXTS["menu", "cyclic"] = [
-    *TEXTS["menu", 1],
-    *(
-        (
-            ASK.format("Which tea?", order + RED.format("x") + RED.format("b")),
-            TEXTS["menu", 1][0][1],
-        )
-        for order in ("green, x, b", "x, b, green")
-    ),
-]
-TEXTS["each-negated", 1] = [
-    *TEXTS["each", 1],
-    *((text.replace("correct?", "wrong?"), {"yes": "", "no": labels["yes"]})
-      for text, labels in TEXTS["each", 1]),
-]  # fmt: skip
-for way in ("each", "each-negated"):
-    TEXTS[way, "cyclic"] = [
-        (text.replace("yes, no", order), labels)
-        for text, labels in TEXTS[way, 1]
-        for order in ("yes, no", "no, yes")
-    ]
 
 
 @pytest.mark.parametrize("is_judge", [False, True])
-@pytest.mark.parametrize(("reading", "orders"), TEXTS)
+@pytest.mark.parametrize("reading", TEXTS)
 def test_a_choice_is_the_naive_mean_of_the_texts_of_its_reading(
-    tmp_path: Path, reading: Any, orders: Any, is_judge: bool
+    tmp_path: Path, reading: Any, is_judge: bool
 ) -> None:
     model = byte_judge(tmp_path) if is_judge else byte_model(tmp_path)
-    texts = TEXTS[reading, orders]
-    decided = model.decide(TEA, reading, orders)
+    texts = TEXTS[reading]
+    decided = model.decide(TEA, reading)
     shares = [
         sum(p for text, labels in texts for p in model.supports(text, labels, index))
         / sum(str(index) in "".join(labels.values()) for _, labels in texts)
@@ -175,22 +153,14 @@ def test_a_choice_is_the_naive_mean_of_the_texts_of_its_reading(
     assert is_judge or decided.usage.nfe == len(texts)
 
 
-def test_a_predicate_and_a_scale_are_the_naive_mean_of_theirs(tmp_path: Path) -> None:
+def test_a_predicate_and_a_scale_are_naively_those_of_their_texts(tmp_path: Path) -> None:
     model = byte_model(tmp_path)
-    note, no = "\n   - yes: it is", "\nIs the answer to this question no?"
-    texts = [
-        (ASK.format("Is it?", "yes, no" + note), "yes"),
-        (ASK.format("Is it?", "no, yes" + note), "yes"),
-        (ASK.format("Is it?" + no, "yes, no" + note.replace("yes", "no")), "no"),
-        (ASK.format("Is it?" + no, "no, yes" + note.replace("yes", "no")), "no"),
-    ]
-    shares = [model.shares(text, ["yes", "no"])[label == "no"] for text, label in texts]
-    [answer] = model.decide(IS_IT, "each-negated", "cyclic").answers
-    assert answer.probability == pytest.approx(sum(shares) / 4, abs=1e-5)  # type: ignore[union-attr]
-    up, down = (ASK.format("How hot?", order) for order in ("low, high", "high, low"))
-    shares = [model.shares(text, ["low", "high"])[1] for text in (up, down)]
-    [answer] = model.decide(HOW, "menu", "cyclic").answers
-    assert answer.score == pytest.approx(sum(shares) / 2, abs=1e-5)  # type: ignore[union-attr]
+    share = model.shares(ASK.format("Is it?", "yes, no\n   - yes: it is"), ["yes", "no"])[0]
+    [answer] = model.decide(IS_IT, "each").answers
+    assert answer.probability == pytest.approx(share, abs=1e-5)  # type: ignore[union-attr]
+    share = model.shares(ASK.format("How hot?", "low, high"), ["low", "high"])[1]
+    [answer] = model.decide(HOW, "menu").answers
+    assert answer.score == pytest.approx(share, abs=1e-5)  # type: ignore[union-attr]
 
 
 @dataclass
@@ -203,10 +173,8 @@ class ByteModel:
     logprobs: LogProbs
     is_judge: bool = False
 
-    def decide(self, question: Question, reading: Any, orders: Any) -> DecisionOutput:
-        return self.llm.decide(
-            INPUT, [question], DecisionParams(reading=reading, orders=orders), chat=False
-        )
+    def decide(self, question: Question, reading: Any) -> DecisionOutput:
+        return self.llm.decide(INPUT, [question], DecisionParams(reading=reading), chat=False)
 
     def shares(self, text: str, labels: Sequence[str]) -> np.ndarray:
         """Return the labels' probabilities, naively."""

@@ -27,7 +27,7 @@ from dise_app.server.schemas.responses import ResponseRequest
 from dise_app.server.service import Service
 from dise_core import AsyncLLM
 from dise_core.testing import ToyPredictor
-from dise_decide.routes import DecisionRequest, SystemOneRequest
+from dise_decide.routes import DecisionRequest
 from tests.app.serving import ServeProcess, ServerThread, serving
 from tests.hostile.bounds import bounded, cases
 
@@ -262,11 +262,6 @@ ROUTES = {
     },
     "/tokenize": {"messages": [{"role": "user", "content": "8,3,5 -> 10"}]},
     "/detokenize": {"tokens": [1, 2]},
-    "/v1/systemone": {
-        "state": "8,3,5 -> 10",
-        "questions": {"a": {"type": "choice", "instructions": "8", "criteria": {"+": 1, "-": []}}},
-        "layout": "cloze",
-    },
 }
 
 
@@ -316,15 +311,13 @@ def test_a_list_of_a_million_wrong_items_is_one_problem(item: bytes) -> None:
 PART = '{"input": [{"role": "user", "content": [{"type": "input_text", "text": "a", "logprobs": '
 MANY = "[" + ",".join(["null"] * 350_000) + "]"
 OTHERS = "{" + ",".join(f'"{number}": "a"' for number in range(120_000)) + "}"
-BLANKS = dict.fromkeys(f"{number:016b}".translate({48: " ", 49: "\t"}) for number in range(60_000))
-MOST, FEW = dict.fromkeys(map(str, range(255))), dict.fromkeys([*BLANKS][:255])
-CHOICE = {"type": "choice", "instructions": "1"}
-CHOICES = {"input": "1", "questions": [CHOICE | {"choices": [*MOST]}] * 400}
+BLANKS = [f"{number:016b}".translate({48: " ", 49: "\t"}) for number in range(60_000)]
+MOST, FEW = [*map(str, range(255))], BLANKS[:255]
 
 
-def criteria(own: object, count: int) -> str:
-    asked = {f"{number}": CHOICE | {"criteria": own} for number in range(count)}
-    return json.dumps({"state": "1", "questions": asked})
+def choices(own: list[str], count: int) -> str:
+    question = {"type": "choice", "instructions": "1", "choices": own}
+    return json.dumps({"input": "1", "questions": [question] * count})
 
 
 @pytest.mark.parametrize(
@@ -336,10 +329,9 @@ def criteria(own: object, count: int) -> str:
         ("v1/completions", f'{{"prompt": "a", "dise": {{"scorer_settings": {OTHERS}}}}}'),
         ("v1/completions", OTHERS),
         ("v1/score", OTHERS),
-        ("v1/systemone", criteria(BLANKS, 1)),
-        ("v1/systemone", criteria(FEW, 64)),
-        ("v1/systemone", criteria(MOST, 400)),
-        ("v1/decisions", json.dumps(CHOICES)),
+        ("v1/decisions", choices(BLANKS, 1)),
+        ("v1/decisions", choices(FEW, 64)),
+        ("v1/decisions", choices(MOST, 400)),
     ],
 )
 def test_a_million_problems_inside_are_one(path: str, body: str) -> None:
@@ -368,8 +360,8 @@ values = st.recursive(
     max_leaves=6,
 )
 BODIES = (
-    CompletionRequest, ChatRequest, RankRequest, DecisionRequest, SystemOneRequest,
-    ResponseRequest, TokenizeRequest, DetokenizeRequest,
+    CompletionRequest, ChatRequest, RankRequest, DecisionRequest, ResponseRequest,
+    TokenizeRequest, DetokenizeRequest,
 )  # fmt: skip
 FIELDS = [*(name for body in BODIES for name in body.model_fields), *NEUTRAL, *HINTS]
 

@@ -17,7 +17,7 @@ from dise_core.scoring.calibration import CalibrationFile
 from dise_decide.calibration import DecisionCalibration
 from dise_eval.graders.extract import MAX_TEXT
 from dise_eval.graders.number import NumberGrader
-from dise_eval.recipes.recipe import PartGrader
+from dise_eval.graders.part import PartGrader
 from tests import tiny_lora
 from tests.calibrations import FIGURES, RECORD
 from tests.hostile.bounds import bounded

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +14,8 @@ from hypothesis import strategies as st
 from dise_core import LLM, InputError, SamplingParams, Selector, TokenSequence
 from dise_core.arrays import Ids, Mask
 from dise_core.plugins.discovery import installed_catalog
+from dise_core.rule import TextRule
 from dise_core.sequence import SpecialTokens
-from dise_core.token_sets import TextRule, TokenSets
 from tests.ascii_model import AsciiPredictor
 
 END = 0x110000
@@ -25,10 +24,6 @@ SPECIAL = SpecialTokens(None, frozenset({END}), END)
 
 class Json(TextRule):
     is_json = True
-    is_told = True
-
-    def allowed(self, response: Ids, cuts: Collection[int]) -> TokenSets:
-        raise NotImplementedError
 
     def is_forced(self, response: Ids) -> Mask:
         raise NotImplementedError
@@ -170,7 +165,7 @@ def test_the_answer_is_what_a_request_is_scored_by() -> None:
     [answered] = llm.generate("q", params)
     selected = [token.text for token in answered.outputs[0].tokens if token.selected]
     assert "".join(selected) == answered.outputs[0].text[-2:]
-    schema = {"properties": {"n": {"enum": ["yes", "no"]}}, "required": ["n"], "type": "object"}
+    schema = {"properties": {"n": {"enum": ["a", "b"]}}, "required": ["n"], "type": "object"}
     params = SamplingParams(
         max_tokens=30, constraint="json-schema", constraint_settings={"json_schema": schema},
         selector="answer",

@@ -95,7 +95,6 @@ class Engine(Backend[Checkpoint]):
     """An engine of one option, which it checks."""
 
     options = Level
-    tells_among = False
 
     @classmethod
     def check(cls, config: EngineConfig) -> None:

@@ -371,7 +371,7 @@ def decide(llm: dise.LLM) -> None:
         dise.ScoreQuestion(instructions="8", levels=("1", dise.Option(label="2"), "3")),
     ]
     params = dise.DecisionParams(layout="cloze", joint=True)
-    print(dise.DecisionParams(reading="each-negated", orders="cyclic", confidence="margin"))
+    print(dise.DecisionParams(reading="each", confidence="margin"))
     decided: dise.DecisionOutput = llm.decide(PROBLEM, questions, params)
     several: list[dise.DecisionOutput] = llm.decide([PROBLEM, "1,2 -> 3"], questions, params)
     for answer in decided.answers:

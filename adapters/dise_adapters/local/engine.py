@@ -10,8 +10,6 @@ from dise_core.models.backend import LoadedModule
 class TransformersBackend(Backend[Checkpoint]):
     """Runs models in this process, on the weights that transformers loads."""
 
-    tells_among = True
-
     @classmethod
     def fitted(cls, wanted: Sequence[tuple[Checkpoint, EngineConfig]]) -> Sequence[EngineConfig]:
         from dise_adapters.local.loading.room import fitted

@@ -14,7 +14,6 @@ class VllmBackend(Backend[Checkpoint]):
     """Runs models in a vLLM engine, on one device or several."""
 
     options = VllmOptions
-    tells_among = False
 
     @classmethod
     def check(cls, config: EngineConfig) -> None:

@@ -214,14 +214,7 @@ def encode(read: Read) -> ReadJson:
     settings: dict[str, Any] = {}
     for field in fields(readout):
         value = getattr(readout, field.name)
-        if field.name in form.model_fields:
-            settings[field.name] = value
-        elif np.any(value != field.default):
-            raise InputError(
-                f"The vLLM engine cannot be asked for {field.name!r} of {type(readout).__name__}, "
-                "which its wire format lacks. Load the model with the engine transformers.",
-                "engine",
-            )
+        settings[field.name] = value
     encoded: ReadJson = form.model_construct(positions=read.positions, **settings)
     return encoded
 

@@ -46,7 +46,6 @@ class AnyOrder(Scorer):
 
     default_selector: ClassVar[str] = "response"
     reads_end: ClassVar[bool] = False
-    is_among_allowed: ClassVar[bool] = False
 
     orders: int = Field(default=64, ge=2, le=MAX_PASSES)
     """Orders in each half."""

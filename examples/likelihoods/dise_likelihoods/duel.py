@@ -42,7 +42,6 @@ class Duel(Scorer):
 
     default_selector: ClassVar[str] = "response"
     reads_end: ClassVar[bool] = False
-    is_among_allowed: ClassVar[bool] = False
     needs_masks: ClassVar[bool] = True
 
     unmasking: str = "low-confidence"

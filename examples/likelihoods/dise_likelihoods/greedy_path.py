@@ -21,7 +21,6 @@ class GreedyPath(Scorer):
 
     default_selector: ClassVar[str] = "response"
     reads_end: ClassVar[bool] = False
-    is_among_allowed: ClassVar[bool] = False
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         response = sequence.response_positions

@@ -20,7 +20,6 @@ class Replay(Scorer):
 
     needs_writing: ClassVar[bool] = True
     reads_end: ClassVar[bool] = False
-    is_among_allowed: ClassVar[bool] = False
     needs_masks: ClassVar[bool] = True  # what uniform noise had drawn is not kept
     takes_weights: ClassVar[bool] = True
 

@@ -39,7 +39,6 @@ class NoiseModel(MaskPredictor):
 
     heeds = frozenset()  # in float64, on the CPU
     architecture: ClassVar[str]
-    abilities = frozenset({"among"})
 
     @classmethod
     def claims(cls, model: str, revision: str | None = None) -> bool:
@@ -157,7 +156,7 @@ class BD3LM(NoiseModel):
 
     architecture = "BD3LM"
     trained_on = "masks alone"
-    abilities = frozenset({"among", "two-stream"})
+    abilities = frozenset({"two-stream"})
 
     def __init__(self, model: str) -> None:
         super().__init__(model)

@@ -47,7 +47,6 @@ class MonteCarlo(Scorer):
     suits: ClassVar[str] = "likelihoods: of four choices, 84.6 % right"
     default_selector: ClassVar[str] = "response"
     reads_end: ClassVar[bool] = False
-    is_among_allowed: ClassVar[bool] = False
     needs_masks: ClassVar[bool] = True
 
     estimator: Literal["paper", "llada", "dream"] = "paper"

@@ -174,9 +174,9 @@ class CountedTokenizer(WordTokenizer):
 
 def test_a_vocabulary_is_read_once_whatever_is_never_written() -> None:
     words = CountedTokenizer([b"a" * length for length in range(1, 500)])
-    assert tokens_of("a{1,9}", words).ways is not None
+    tokens_of("a{1,9}", words)
     assert words.num_read >= 499
     words.num_read = 0
     for unwritten in ((1,), (2, 3), (4,)):
-        assert tokens_of("a{1,9}", words, unwritten).ways is not None
+        tokens_of("a{1,9}", words, unwritten)
     assert words.num_read < 100

@@ -56,7 +56,7 @@ def test_answers_of_one_kind_have_their_extractions_told_and_no_figure(
     data = written(tmp_path / "mine.jsonl", *rows)
     common = ("--dataset", data, "--grader", grader, "--score", "dise")
     few = ("--max-tokens", 48, "--block-length", 16, "--n", 2, "--temperature", 0.1)
-    for verb in (("eval", "uncertainty"), ("analyze", "selectors"), ("analyze", "correctness")):
+    for verb in (("eval", "uncertainty"), ("eval", "selectors"), ("eval", "correctness")):
         folder = tmp_path / verb[1]
         run = dise(*verb, *common, *few, "--output", folder)
         assert run.code == 0, run.err

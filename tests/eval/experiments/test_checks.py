@@ -46,7 +46,7 @@ def no_passes(monkeypatch: pytest.MonkeyPatch) -> None:
             "countdown-2: a prompt of 13 tokens with max_tokens=501 is longer than the model's "
             "limit of 512 tokens. No prompt is longer, so --max-tokens up to 499 fits",
         ),
-        (f"analyze ranks {FEW} --max-tokens 501", "so --max-tokens up to 499 fits"),
+        (f"eval ranks {FEW} --max-tokens 501", "so --max-tokens up to 499 fits"),
         (f"eval uncertainty {FEW} --score ar-perplexity", "needs an auto-regressive judge"),
         (f"eval likelihood {CHOICES} --score ar-perplexity", "name one with"),
         (f"eval uncertainty {CHOICES}", "its answers are ranked, not graded"),
@@ -76,7 +76,7 @@ def test_candidates_and_given_texts_that_are_too_long_are_refused_before_any_pas
             "out of --data",
         ),
         (
-            f"analyze coherence {FEW} --texts {texts} --max-tokens 12",
+            f"eval coherence {FEW} --texts {texts} --max-tokens 12",
             "countdown-2: a text of 61",
             "Shorten the response of countdown-2 in --texts",
         ),
@@ -141,7 +141,7 @@ def test_every_prompt_is_checked(
         "eval uncertainty --dataset gsm8k --output {0}/run --model {0}/none",
         "eval given --dataset countdown-answers --data {0}/none --output {0}/run",
         "eval likelihood --dataset arc-challenge --data {0}/none --output {0}/run",
-        "analyze correctness --dataset gsm8k --output {0}/run --model {0}/none",
+        "eval correctness --dataset gsm8k --output {0}/run --model {0}/none",
         "calibrate {0}/none --output {0}/calibration.json",
     ],
 )
@@ -163,7 +163,7 @@ def test_a_scorer_is_known_before_a_model_or_a_file_is_read(
         ("score --input {0} --output {1} --shards 1", 0, "2 rows, of which 1 failed"),
         ("eval uncertainty --dataset {0} --grader text --output {1}", 2, "line 2 is not JSON"),
         ("eval given --dataset {0} --grader text --output {1}", 2, "line 2 is not JSON"),
-        (f"analyze ranks {FEW} --texts {{0}} --output {{1}}", 2, "line 2 of"),
+        (f"eval ranks {FEW} --texts {{0}} --output {{1}}", 2, "line 2 of"),
         ("calibrate {0} --output {1}", 2, "line 2 is not JSON"),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 
 from dise_core import LLM, InputError, SamplingParams
 from dise_eval.datasets.questions import load
-from dise_eval.experiments.waysfile import Way, WaysFile, ways_of
+from dise_eval.experiments.waysfile import Way, file_of, ways_of
 from dise_eval.reports.ways import compare
 from tests.commands import Dise
 from tests.jsonlines import records_of, written
@@ -41,7 +41,7 @@ def test_a_way_has_what_is_shared_where_it_says_nothing_else(tmp_path: Path) -> 
         baseline="b",
         ways={"a": {"steps": 4}, "b": {"reviser": None}, "c": {"seed": 7, "beside": "a"}},
     )
-    ways = ways_of(WaysFile.load(written(tmp_path / "ways.json", content), {}))
+    ways = ways_of(file_of(f"{written(tmp_path / 'ways.json', content)}")[1])
     plain: dict[str, Any] = {"max_tokens": 24, "block_length": 12, "logprobs": None, "seed": 0}
     assert ways == [
         Way("a", SamplingParams(**plain, **revised, steps=4), None, "b"),
@@ -167,7 +167,7 @@ def test_each_way_is_written_by_its_model_as_alone(dise: Dise, tmp_path: Path) -
         ),
         (
             given(baseline="onee", ways={"one": {"beside": "two"}, "two": {"beside": "one"}}),
-            "The baseline 'onee' is no way of the file. Did you mean 'one'?",
+            "The baseline 'onee', which is no way of the file. Did you mean 'one'?",
         ),
         (given(ways={"a": {"model": "/no/such"}}), "/no/such"),
     ],
@@ -185,11 +185,11 @@ def test_a_file_that_cannot_be_used_is_told_in_a_sentence_and_leaves_no_folder(
 def test_a_way_that_is_given_twice_is_told(tmp_path: Path) -> None:
     path = written(tmp_path / "ways.json", '{"ways": {"a": {"seed": 1}, "a": {"seed": 2}}}')
     with pytest.raises(InputError, match="gives 'a' twice in one object"):
-        WaysFile.load(path, {})
+        file_of(f"{path}")
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*/*.json")), ids=lambda path: path.stem)
 def test_the_ways_of_the_results_are_read(path: Path) -> None:
     """All of them: wrong options are refused where the file is read."""
-    file = WaysFile.load(path, {})
+    _, file = file_of(f"{path}")
     assert len(ways_of(file)) == len(file.ways) > 1

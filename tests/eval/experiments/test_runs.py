@@ -474,7 +474,7 @@ RECIPE = {"model": "countdown", "dataset": "countdown-short", "published": {
         ("eval likelihood --dataset countdown-choice", 4),
         ("eval compare ways.json", 75),
         ("eval --recipe recipe.json", 40),
-        ("analyze ranks --dataset countdown-short", 40),
+        ("eval ranks --dataset countdown-short", 40),
     ],
 )
 def test_a_run_of_an_older_version_goes_on_whichever_option_its_journal_lacks(

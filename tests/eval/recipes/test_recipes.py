@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from dise_core import InputError, Plan, Reading, SamplingParams
+from dise_core import InputError, Plan, Reading
 from dise_core.plans.plan import drive
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.plugins.kinds import UNMASKING
+from dise_eval.experiments import ways
+from dise_eval.experiments.ways import Clock
+from dise_eval.experiments.waysfile import Published, file_of, files_in, shipped, ways_of
 from dise_eval.graders import GRADERS, Mode
-from dise_eval.recipes import following
-from dise_eval.recipes.following import Clock
-from dise_eval.recipes.recipe import recipe_of, recipes_in, shipped
 from dise_eval.reports.paper import paper_figure
 from dise_eval.statistics.resampling import binomial_interval
 from tests.commands import Dise
@@ -58,14 +58,15 @@ def mine(folder: Path, **changes: Any) -> Path:
 @pytest.mark.parametrize("name", shipped())
 def test_each_recipe_has_its_figure_its_source_and_settings_that_hold(name: str) -> None:
     recipe = shipped()[name]
+    way = recipe.way(name)
+    assert recipe.published is not None
     assert 0 < recipe.published.percent < 100
     assert re.match(r"https://|arXiv |docs/|settings: https://", recipe.published.source)
-    params = recipe.params({})
+    params = way.params
     assert params.seed == 0
-    said = recipe.sampling.model_fields_set
-    assert {"max_tokens", "block_length", "temperature"} <= said
+    assert {"max_tokens", "block_length", "temperature"} <= recipe.shared.keys()
     installed_catalog().required(UNMASKING, params)
-    dataset = recipe.dataset_for(recipe.grader)
+    dataset = recipe.asked()
     row = json.loads(dataset.row_format)
     problem = dataset.problem(row, 0)
     assert "{{" not in problem.prompt
@@ -79,8 +80,9 @@ def test_the_papers_twelve_cells_ship() -> None:
     lengths, tasks = (128, 256, 512), ("countdown", "gsm8k", "math500", "svamp")
     cells = [(task, length) for task in tasks for length in lengths]
     for task, length in cells:
-        recipe = shipped()[f"paper-llada-8b-{task}-{length}"]
-        assert (recipe.dataset, recipe.params({}).max_tokens) == (task, length)
+        name, recipe = file_of(f"paper-llada-8b-{task}-{length}")
+        assert (recipe.dataset, recipe.way(name).params.max_tokens) == (task, length)
+        assert recipe.published is not None
         share = recipe.published.percent / 100
         told = paper_figure("length", task, f"fixed, {length}")
         assert share == pytest.approx(told, abs=1e-9)
@@ -98,17 +100,19 @@ def test_the_papers_twelve_cells_ship() -> None:
         ({"published": FIGURE | {"source": ""}}, "published.source=''"),
         ({"published": FIGURE | {"percent": 101}}, "published.percent=101"),
         ({"answer": "(a"}, "answer='.a'"),
-        ({"sampling": {"max_tokens": 0}}, "my.json, my: sampling.max_tokens=0"),
+        ({"sampling": {"max_tokens": 0}}, "The way 'my' cannot be used: max_tokens=0"),
         ({"recipes": {"a": {}, "b": {}}}, "holds 2 recipes: keep one in it"),
-        ({"recipes": []}, "must hold a recipe"),
+        ({"recipes": []}, "must hold an object like"),
         ({"recipes": {"a": 3}}, "my.json, a"),
+        ({"ways": {"a": {}}}, 'of one way: put its options under "shared", and leave out "ways"'),
+        ({"published": None}, 'names no ways: give it "ways"'),
     ],
 )
 def test_a_file_that_is_no_recipe_is_refused_by_what_is_wrong(
     changes: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=words):
-        recipe_of(str(mine(tmp_path, **changes)))
+        ways_of(file_of(str(mine(tmp_path, **changes)))[1])
 
 
 @pytest.mark.parametrize(
@@ -172,24 +176,40 @@ def test_data_are_read_beside_the_file_that_names_them(
 
 def test_recipes_of_one_file_share_what_they_do_not_say(tmp_path: Path) -> None:
     own = {"a": {}, "b": {"sampling": {"max_tokens": 9}, "published": {"percent": 3}}}
-    read = recipes_in(mine(tmp_path, recipes=own))
-    assert read["a"].sampling == SamplingParams(**MINE["sampling"])
-    assert read["b"].sampling == SamplingParams(**{**MINE["sampling"], "max_tokens": 9})
-    assert (read["b"].published.percent, read["b"].published.source) == (3, "a table")
+    read = files_in(mine(tmp_path, recipes=own))
+    assert read["a"].shared == MINE["sampling"]
+    assert read["b"].shared == MINE["sampling"] | {"max_tokens": 9}
+    assert read["b"].published == Published(**FIGURE | {"percent": 3})
 
 
 def test_the_list_has_figures_and_sources(dise: Dise) -> None:
-    listed = dise("recipes", columns=1000).out
+    listed = dise("eval", "--recipe", "list", columns=1000).out
     for name, recipe in shipped().items():
         figure = recipe.published
+        assert figure is not None
         line = f"{name}: {figure.percent:g} % of {recipe.dataset} by {recipe.model}\n"
         assert f"{line}    {figure.source}\n" in listed
-    lines = dise("recipes", columns=80).out.splitlines()
+    lines = dise("eval", "--recipe", "list", columns=80).out.splitlines()
     assert all(len(line) <= 80 or " " not in line.strip() for line in lines)
     assert " ".join(listed.split()) == " ".join(" ".join(lines).split()), "no word is broken"
-    rows = json.loads(dise("recipes", "--json").out)["recipes"]
+    rows = json.loads(dise("eval", "--recipe=list", "--json").out)["recipes"]
     assert rows["sdar-4b-gsm8k"]["published"]["percent"] == 89.9
     assert "Did you mean 'llada-8b-gsm8k'" in dise("eval", "--recipe", "llada-8b-gsm").err
+
+
+def test_a_file_without_a_published_figure_is_no_recipe(dise: Dise, tmp_path: Path) -> None:
+    refused = dise("eval", "--recipe", mine(tmp_path, published=None, ways={"a": {}}))
+    assert refused.code == 2
+    assert 'my has no "published" figure: run it with dise eval compare.' in refused.err
+
+
+def test_a_published_figure_is_of_a_model_that_is_named(tmp_path: Path) -> None:
+    content = {name: value for name, value in MINE.items() if name != "model"}
+    file = written(tmp_path / "my.json", content)
+    with pytest.raises(InputError, match=r'has a "published" figure, but names no "model"\.'):
+        file_of(f"{file}")
+    _, recipe = file_of(f"{file}", {"model": "countdown", "data": "other.jsonl"})
+    assert recipe.dataset == "./mine.jsonl"
 
 
 def binomial_tail(num_right: int, num_all: int, share: float) -> float:
@@ -259,8 +279,8 @@ def test_options_instead_of_the_recipes_are_told_and_make_figures_incomparable(
 
 def test_the_grader_sees_the_part_that_matches_or_else_all(tmp_path: Path) -> None:
     pattern = "(?i)the answer is (-?[0-9.]+)"
-    _, recipe = recipe_of(str(mine(tmp_path, grader="number", answer=pattern)))
-    dataset = recipe.dataset_for("number")
+    _, recipe = file_of(str(mine(tmp_path, grader="number", answer=pattern)))
+    dataset = recipe.asked()
     row = {"question": "?", "answer": 4}
     grader = dataset.grading(dataset.problem(row, 0), "robust")
     assert grader.grade("The answer is 4. It is not 5.").is_correct
@@ -321,7 +341,7 @@ def test_the_time_is_told_once_by_half_of_the_run_or_a_minute(
         now += 3
         return []
 
-    monkeypatch.setattr(following, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(ways, "time", SimpleNamespace(monotonic=lambda: now))
     clock = Clock(num_plans, expected, began=now - 7)
     results = [drive(clock.timed(turns(10)), take_three_seconds) for _ in range(num_plans)]
     assert results == [{"turns": 10}] * num_plans

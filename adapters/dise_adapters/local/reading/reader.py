@@ -56,7 +56,7 @@ class TransformerReader:
         self.weights: LoadedWeights | None = None
         """Those that can be replaced; None where they cannot."""
         overlays = layout.abilities if body.takes_overlays else frozenset()
-        self.abilities: frozenset[Ability] = overlays | {"among"}
+        self.abilities: frozenset[Ability] = overlays
 
     @torch.inference_mode()
     def read(self, reads: Sequence[Read]) -> list[Reading]:

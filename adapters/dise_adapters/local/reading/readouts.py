@@ -16,9 +16,8 @@ from dise_adapters.local.reading.candidates import choose, ids_on, log_normalize
 from dise_core import Candidates, Distribution, Ids, Read, Reading, TokenLogProbs, TopLogProbs
 from dise_core.arrays import probabilities
 from dise_core.plans.readouts import DRAWING, Readout
-from dise_core.token_sets import EVERY, TokenSets
 
-PER_ROW = ("targets", "noise", "among")
+PER_ROW = ("targets", "noise")
 """The fields of readouts that are about each row, in which reads of one group may differ."""
 
 UNUSED = (*PER_ROW, *DRAWING)
@@ -27,22 +26,20 @@ UNUSED = (*PER_ROW, *DRAWING)
 
 class RowAnswers(NamedTuple):
     """The answers for R rows of logits: token_ids and logprobs, both [R] or [R, k],
-    confidences and masses, [R] or empty; probabilities as log-odds, since near 1 all
+    confidences [R] or empty; probabilities as log-odds, since near 1 all
     would round to 1 in float32.
     """
 
     token_ids: Tensor
     logprobs: Tensor
     confidences: Tensor
-    masses: Tensor
 
 
 @dataclass(slots=True)
 class ReadoutGroup:
     """Reads that are computed together. indices: of the reads. per_row: one target or
     uniform number per row, or None; on the host at first. inverse: the row that answers
-    each position of the reads, in order; None if each has its own. among: the tokens that
-    each row is told among.
+    each position of the reads, in order; None if each has its own.
     """
 
     readout: Readout
@@ -50,12 +47,11 @@ class ReadoutGroup:
     num_rows: int
     per_row: Tensor | None
     inverse: Ids | None = None
-    among: TokenSets | None = None
 
     def without_repeats(self, lines: Ids) -> tuple[ReadoutGroup, Ids]:
-        """Return the group with each (row of the states, target) pair once, and its set
-        of tokens, and the indices of the rows that are kept. lines: the row of the states
-        for each row, int64 [num_rows].
+        """Return the group with each (row of the states, target) pair once, and the
+        indices of the rows that are kept. lines: the row of the states for each row,
+        int64 [num_rows].
 
         A score and the report on its tokens often ask for the same pairs.
         """
@@ -63,12 +59,9 @@ class ReadoutGroup:
             return self, np.arange(self.num_rows)
         targets = self.per_row.numpy()
         keys = lines * (targets.max(initial=0) + 1) + targets
-        if self.among is not None:
-            keys = keys * (len(self.among.sets) + 1) + self.among.which + 1
         _, stays, inverse = np.unique(keys, return_index=True, return_inverse=True)
         per_row = self.per_row[torch.from_numpy(stays)]
-        among = None if self.among is None else self.among.at(stays)
-        group = ReadoutGroup(self.readout, self.indices, len(stays), per_row, inverse, among)
+        group = ReadoutGroup(self.readout, self.indices, len(stays), per_row, inverse)
         return group, stays
 
     def to(self, device: torch.device) -> ReadoutGroup:
@@ -100,18 +93,16 @@ def answer_rows(logits: Tensor, group: ReadoutGroup, rows: slice) -> RowAnswers:
     match group.readout:
         case TokenLogProbs():
             assert group.per_row is not None
-            among = None if group.among is None else group.among.at(rows)
-            return _token_logprobs(logits, group.per_row[rows], among)
+            return _token_logprobs(logits, group.per_row[rows])
         case Candidates():
             uniforms = None if group.per_row is None else group.per_row[rows]
-            return RowAnswers(*choose(logits, group.readout, uniforms), logits.new_zeros(0))
+            return RowAnswers(*choose(logits, group.readout, uniforms))
         case TopLogProbs():
             targets = None if group.per_row is None else group.per_row[rows]
-            among = None if group.among is None else group.among.at(rows)
-            return _top_logprobs(logits, group.readout, targets, among)
+            return _top_logprobs(logits, group.readout, targets)
         case Distribution():
             token_ids = torch.arange(logits.shape[-1], device=logits.device).expand(logits.shape)
-            return RowAnswers(token_ids, torch.log_softmax(logits, dim=-1), *_nothing(logits))
+            return RowAnswers(token_ids, torch.log_softmax(logits, dim=-1), logits.new_zeros(0))
     raise TypeError(f"unknown readout {group.readout!r}")
 
 
@@ -122,7 +113,6 @@ def split_answers(
     joined = _joined(answers, group.num_rows)
     token_ids, logprobs = joined.token_ids.cpu().numpy(), joined.logprobs.float().cpu().numpy()
     confidences = joined.confidences.cpu().numpy().astype(np.float64)
-    masses = joined.masses.float().cpu().numpy()
     if isinstance(group.readout, Candidates) and group.readout.confidence == "probability":
         confidences = probabilities(confidences)
     if group.inverse is not None:
@@ -130,8 +120,7 @@ def split_answers(
     start = 0
     for index in group.indices:
         rows = slice(start, start + len(reads[index].positions))
-        answer = token_ids[rows], logprobs[rows], confidences[rows]
-        yield index, Reading(*answer, masses=masses[rows])
+        yield index, Reading(token_ids[rows], logprobs[rows], confidences[rows])
         start = rows.stop
 
 
@@ -142,7 +131,7 @@ def _joined(answers: Iterable[RowAnswers], num_rows: int) -> RowAnswers:
     the memory that the next chunk's logits need.
     """
     nothing = torch.zeros(0)
-    joined, start = RowAnswers(nothing.long(), nothing, nothing, nothing), 0
+    joined, start = RowAnswers(nothing.long(), nothing, nothing), 0
     for answer in answers:
         if start == 0:
             sizes = (min(num_rows, len(part) * num_rows) for part in answer)
@@ -155,43 +144,14 @@ def _joined(answers: Iterable[RowAnswers], num_rows: int) -> RowAnswers:
     return joined
 
 
-def _token_logprobs(logits: Tensor, targets: Tensor, among: TokenSets | None) -> RowAnswers:
+def _token_logprobs(logits: Tensor, targets: Tensor) -> RowAnswers:
     values = logits.gather(-1, targets[:, None])[:, 0]
-    if among is not None:
-        return RowAnswers(targets, values - totals(logits, among), *_nothing(logits))
     highest = logits.amax(-1, keepdim=True)
     normalizer = logits.sub_(highest).exp_().sum(-1, keepdim=True).log_().add_(highest)
-    return RowAnswers(targets, values - normalizer[:, 0], *_nothing(logits))
+    return RowAnswers(targets, values - normalizer[:, 0], logits.new_zeros(0))
 
 
-def totals(logits: Tensor, among: TokenSets) -> Tensor:
-    """Return the log-sum-exp of each row of logits [R, V] over its set of tokens, [R]."""
-    sums = logits.new_empty(len(logits))
-    sizes = np.array([*map(len, among.sets), 0])
-    for number in np.unique(among.which):
-        if sizes[number] == 1:
-            continue
-        rows = torch.from_numpy(np.flatnonzero(among.which == number)).to(logits.device)
-        part = logits if len(rows) == len(logits) else logits.index_select(0, rows)
-        if number != EVERY:
-            ids = torch.from_numpy(among.sets[number]).to(logits.device)
-            part = part.index_select(1, ids)
-        sums[rows] = part.logsumexp(-1)
-    if len(alone := np.flatnonzero(sizes[among.which] == 1)):
-        only = [int(among.sets[number][0]) for number in among.which[alone]]
-        rows, ids = torch.from_numpy(alone), torch.tensor(only)
-        rows, ids = rows.to(logits.device), ids.to(logits.device)
-        sums[rows] = logits[rows, ids]
-    return sums
-
-
-def _nothing(logits: Tensor) -> tuple[Tensor, Tensor]:
-    return logits.new_zeros(0), logits.new_zeros(0)
-
-
-def _top_logprobs(
-    logits: Tensor, readout: TopLogProbs, targets: Tensor | None, among: TokenSets | None
-) -> RowAnswers:
+def _top_logprobs(logits: Tensor, readout: TopLogProbs, targets: Tensor | None) -> RowAnswers:
     logprobs = logits.sub_(log_normalizer(logits))
     best = torch.topk(logprobs, min(readout.k, logits.shape[-1])).indices
     parts = [best, ids_on(readout.ids, logits.device).expand(len(logits), -1)]
@@ -199,8 +159,7 @@ def _top_logprobs(
         parts.append(targets[:, None])
     token_ids = torch.cat(parts, dim=-1)
     entropies = spread(logprobs, "entropy") if readout.with_entropy else logits.new_zeros(0)
-    masses = logits.new_zeros(0) if among is None else totals(logprobs, among)
-    return RowAnswers(token_ids, logprobs.gather(-1, token_ids), entropies, masses)
+    return RowAnswers(token_ids, logprobs.gather(-1, token_ids), entropies)
 
 
 @cache
@@ -219,7 +178,7 @@ def _recipe(read: Read) -> Hashable:
     has_targets = isinstance(readout, TopLogProbs) and readout.targets is not None
     kind: Any = type(readout)  # hashable, whatever mypy says
     shared = _settings(kind, UNUSED if is_plain else PER_ROW)
-    return shared(readout), readout.among is None, has_targets
+    return shared(readout), has_targets
 
 
 def _group(reads: Sequence[Read], indices: list[int]) -> ReadoutGroup:
@@ -228,9 +187,7 @@ def _group(reads: Sequence[Read], indices: list[int]) -> ReadoutGroup:
     per_row = None
     if values[0] is not None:
         per_row = torch.from_numpy(np.concatenate(values))  # type: ignore[arg-type]
-    parts = [among for read in reads if (among := read.readout.among) is not None]
-    among = TokenSets.joined(parts) if parts else None
-    return ReadoutGroup(reads[0].readout, indices, num_rows, per_row, among=among)
+    return ReadoutGroup(reads[0].readout, indices, num_rows, per_row)
 
 
 def _per_row(read: Read) -> Ids | np.ndarray | None:

@@ -1,4 +1,4 @@
-"""dise analyze end to end on the embedded model, and its measures against naive definitions."""
+"""The probes of dise eval on the embedded model, and its measures against naive definitions."""
 
 import json
 import math
@@ -45,7 +45,7 @@ def test_each_analysis_writes_results_a_report_and_a_picture(
 ) -> None:
     more = {"ranks": ("--trials", 20), "distances": (), "coherence": ()}
     drawn = more.get(verb, ("--temperature", 1.5, "--limit", 20))
-    run = dise("analyze", verb, *SHORT, *drawn, "--output", tmp_path)
+    run = dise("eval", verb, *SHORT, *drawn, "--output", tmp_path)
     assert run.code == 0, run.err
     report = (tmp_path / "report.md").read_text()
     assert run.out.startswith(report.splitlines()[0].removeprefix("# "))
@@ -58,18 +58,18 @@ def test_each_analysis_writes_results_a_report_and_a_picture(
 
 
 def test_a_run_with_another_number_of_trials_is_another_run(dise: Dise, tmp_path: Path) -> None:
-    args = ("analyze", "ranks", *SHORT, "--output", tmp_path)
+    args = ("eval", "ranks", *SHORT, "--output", tmp_path)
     assert dise(*args, "--trials", 2).code == 0
     run = dise(*args, "--trials", 3)
     assert (run.code, "trials=2" in run.err) == (2, True), run.err
-    run = dise("analyze", "coherence", *SHORT, "--output", tmp_path / "other", "--trials", 3)
+    run = dise("eval", "coherence", *SHORT, "--output", tmp_path / "other", "--trials", 3)
     assert (run.code, run.err.count("--trials is about ranks and distances")) == (2, 1)
 
 
 @pytest.mark.parametrize("verb", ["ranks", "distances", "coherence"])
 def test_without_a_token_to_probe_that_is_said(dise: Dise, tmp_path: Path, verb: str) -> None:
     only_ends = ("--constraint", "regex", "--constraint-setting", "regex=")
-    run = dise("analyze", verb, *SHORT, *only_ends, "--output", tmp_path / "run")
+    run = dise("eval", verb, *SHORT, *only_ends, "--output", tmp_path / "run")
     assert (run.code, run.err.count("No text has a token to probe")) == (2, 1), run.err
 
 

@@ -1,14 +1,11 @@
-"""dise analyze: the paper's analyses, a command each. A killed run resumes."""
+"""The paper's analyses: of scores, and of the model's own answers or given texts."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from dise_app.cli import options
-from dise_app.cli.grouped import Group, GroupedCommand
 from dise_app.cli.options import option
 from dise_core.params.requests import SamplingParams
 from dise_eval.cli import doors, evaluate
@@ -16,13 +13,6 @@ from dise_eval.experiments.usual import FIXED
 
 if TYPE_CHECKING:
     from dise_eval.datasets.questions import ProblemSet
-
-app = typer.Typer(
-    cls=Group,
-    no_args_is_help=True,
-    help="Rerun the paper's analyses: JSON, a report and pictures.",
-    rich_markup_mode=None,
-)
 
 SELECTORS = (
     *("full", "response", "response-text"),
@@ -87,9 +77,6 @@ def _responses(path: Path | None, loaded: ProblemSet) -> dict[str, str]:
 
 
 VERBS = {
-    "ranks": probe("ranks", "How high does the true token rank under a random one?"),
-    "distances": probe("distances", "How far apart are true, masked and random predictions?"),
-    "coherence": probe("coherence", "How much surer is the model of natural than of random text?"),
     "correctness": evaluate.drawing(
         "uncertainty:correctness", "Are right answers scored above wrong ones?", CORRECTNESS
     ),
@@ -98,6 +85,7 @@ VERBS = {
         "Which positions should DiSE be taken over?",
         tuple(f"dise:{name}" for name in SELECTORS),
     ),
+    "ranks": probe("ranks", "How high does the true token rank under a random one?"),
+    "distances": probe("distances", "How far apart are true, masked and random predictions?"),
+    "coherence": probe("coherence", "How much surer is the model of natural than of random text?"),
 }
-for name, function in VERBS.items():
-    app.command(name, cls=GroupedCommand)(function)
