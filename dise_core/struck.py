@@ -4,6 +4,16 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+MODEL_ARGS = (
+    "adapter", "attn_implementation", "block_size", "device_map", "judge_device", "judge_dtype",
+    "mask_token_id", "max_batch_tokens", "max_cache_tokens", "max_memory", "prefix_cache_tokens",
+    "revision", "tensor_parallel_size", "vllm_options",
+)  # fmt: skip
+"""Options of the command that are keys of --model-args now."""
+
+POLICYS = ("eps", "logits_eos_inf", "confidence_eos_eot_inf", "tempered_confidence")
+"""Options that are settings of every unmasking policy now."""
+
 STRUCK: Mapping[tuple[str, str], str] = MappingProxyType(
     {
         ("length controller", "smart-crop"): "take 'rho-eos', which solves as many problems in "
@@ -25,6 +35,20 @@ STRUCK: Mapping[tuple[str, str], str] = MappingProxyType(
         "'first-blocks-K'.",
         ("unmasking policy", "llada2"): "take 'low-confidence-dynamic' with the setting "
         "threshold=0.95, which is the same.",
+        **{
+            ("option", name): "it is a setting of the unmasking policy: "
+            f"unmasking_settings={{{name!r}: VALUE}}, or --unmasking-setting {name}=VALUE."
+            for name in POLICYS
+        },
+        **{("command option", name): f"write --model-args {name}=VALUE." for name in MODEL_ARGS},
+        **dict.fromkeys(
+            (
+                ("command option", name)
+                for name in ("allowed_token_ids", "cache_salt", "forbidden_token_ids", "logit_bias")
+            ),
+            "Python and HTTP have it.",
+        ),
+        ("command option", "samples"): "write --scorer-setting num_samples=SAMPLES.",
         ("option", "early_exit"): "take length='until-end', which stops after the block that ends "
         "the answer.",
         ("option", "orders"): "options are shown in one order, so leave it out.",
@@ -35,9 +59,9 @@ STRUCK: Mapping[tuple[str, str], str] = MappingProxyType(
     }
 )
 """By kind and name, the rest of a sentence: "NAME was taken out: ...". A kind is the title
-of a kind of plugins, "option" for an option of requests or of loading, an option's name
-for one of its values, "path" for one of HTTP, or "verb". Why is in
-docs/results.md, "Tried and struck".
+of a kind of plugins, "option" for an option of requests or of loading, "command option"
+for one that Python keeps, an option's name for one of its values, "path" for one of HTTP, or
+"verb". Why is in docs/results.md, "Tried and struck".
 """
 
 

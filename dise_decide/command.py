@@ -37,6 +37,7 @@ REQUEST = options.Own(
 
 
 @options.verb(
+    *("yes_no", "choice", "scale", "questions", "model", "as_json"),
     request=REQUEST,
     shared=options.Own(chat=(options.Chat, None), as_json=(options.Json, False)),
     files=options.FILES,

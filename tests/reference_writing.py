@@ -103,8 +103,8 @@ class NaiveWriting:
         rate = params.tokens_per_step
         if "tokens_per_step" not in params.model_fields_set:
             rate = self.policy.default_tokens_per_step or rate
-        if params.eps is not None:
-            times = np.linspace(1, params.eps, (steps or -(-count // rate)) + 1).tolist()
+        if (eps := self.policy.eps) is not None:
+            times = np.linspace(1, eps, (steps or -(-count // rate)) + 1).tolist()
             yield from (1 - after / now for now, after in itertools.pairwise(times[:-1]))
             yield from itertools.repeat(1.0)
         if steps is not None:

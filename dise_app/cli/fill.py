@@ -23,7 +23,7 @@ from dise_core.front.planner import Planner
 from dise_core.records import JsonFields
 
 SHARED = options.Own(
-    **{name: options.SHARED.options[name] for name in ("samples", "as_json", "explain")},
+    **{name: options.SHARED.options[name] for name in ("as_json", "explain")},
     gap=options.option(str, "What marks a gap in TEXT.", "{}"),
 )
 

@@ -1,5 +1,6 @@
 """The help of a verb: its options in groups, in two columns that cut no name and no text."""
 
+import inspect
 import textwrap
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -18,9 +19,11 @@ UsageError: type[Any] = typer.BadParameter.__mro__[1]
 MOST_USED = "Most used"
 """The heading of a verb's first group."""
 
+RARE = "What few need"
+"""The heading of its last."""
+
 METAVARS = {int: "INTEGER", float: "FLOAT", str: "TEXT", Path: "PATH"}
 """How the help calls the values of these types, whatever typer calls them."""
-
 
 MAX_NAME = 30
 """Characters of a name that stands beside its text, and not above it."""
@@ -72,23 +75,26 @@ class GroupedCommand(TyperCommand):
             raise
         except UsageError as error:
             name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
-            if sentence := struck("option", name):
+            if sentence := struck("command option", name) or struck("option", name):
                 raise UsageError(sentence, ctx) from None
             raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        headings = getattr(self.callback, "headings", {})
-        types = getattr(self.callback, "__annotations__", {})
+        assert self.callback is not None
+        headings = getattr(getattr(self.callback, "__wrapped__", None), "headings", {})
+        types = inspect.signature(self.callback, eval_str=True).parameters
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             heading = headings.get(parameter.name) or "Options"
-            parameter.metavar = parameter.metavar or metavar(types.get(parameter.name))
+            if parameter.metavar is None and parameter.name in types:
+                parameter.metavar = metavar(types[parameter.name].annotation)
             names, about = parameter.get_help_record(ctx) or ("", "")
             if parameter.param_type_name == "argument":
                 heading, names = "Arguments", parameter.metavar or names
             if names:
                 groups.setdefault(heading, []).append((names, about))
-        for heading, rows in groups.items():
+        for heading in sorted(groups, key=RARE.__eq__):  # all others stay as they come
+            rows = groups[heading]
             with formatter.section(heading):
                 write_rows(formatter, rows)
 

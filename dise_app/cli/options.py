@@ -58,7 +58,6 @@ MODELS = Own(
 
 SHARED = Own(
     chat=(Chat, None),
-    samples=option(int | None, "Monte Carlo samples: --scorer-setting num_samples=SAMPLES."),
     as_json=(Json, False),
     explain=option(
         bool,
@@ -171,26 +170,10 @@ def sampling_params(parts: Parts) -> SamplingParams:
     """Return an answer's parameters. Raises InputError for options that conflict."""
     if {"steps", "tokens_per_step"} <= parts.sampling.keys():
         raise InputError("give either --steps or --tokens-per-step")
-    sampling = with_form(parts.sampling, parts.forms)
-    return SamplingParams(**with_samples(sampling, parts.shared["samples"]))
-
-
-def scoring_params(parts: Parts) -> ScoringParams:
-    """Return the parameters of score and rank."""
-    return ScoringParams(**with_samples(parts.scoring, parts.shared["samples"]))
+    return SamplingParams(**with_form(parts.sampling, parts.forms))
 
 
 def runner_of(files: Fields) -> FileRunner | None:
     """Return the guest that answers the requests of a file, if one does."""
     made = (cls(**{name: files[name] for name in cls.model_fields}) for cls in runners())
     return next((runner for runner in made if runner.takes(files)), None)
-
-
-def with_samples(params: Fields, samples: int | None) -> Record:
-    """Return params with num_samples. Raises InputError if it is given twice."""
-    if samples is None:
-        return dict(params)
-    settings = params.get("scorer_settings", {})
-    if "num_samples" in settings:
-        raise InputError("setting 'num_samples' is given twice")
-    return {**params, "scorer_settings": {"num_samples": samples, **settings}}

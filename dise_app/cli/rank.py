@@ -12,8 +12,10 @@ from dise_core import InputError, ScoringParams
 from dise_core.front.planner import Planner
 from dise_core.records import JsonFields
 
+MOST_USED = ("prompt", "model", "scorer", "selector", "as_json")
 
-@options.verb(shared=options.SHARED, **options.SCORED)
+
+@options.verb(*MOST_USED, shared=options.SHARED, **options.SCORED)
 def rank(
     candidates: Annotated[
         list[str] | None,
@@ -40,7 +42,7 @@ def rank(
             "candidates",
         )
     prompt, *candidates = given_texts([prompt or "", *(candidates or [])])
-    params = options.scoring_params(parts)
+    params = ScoringParams(**parts.scoring)
 
     def plan_of(planner: Planner, request: JsonFields, params: ScoringParams) -> AnswerPlan:
         texts = request.get("candidates")

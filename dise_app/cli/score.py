@@ -12,8 +12,10 @@ from dise_core import ScoringParams
 from dise_core.front.planner import Planner
 from dise_core.records import JsonFields
 
+MOST_USED = ("prompt", "response", "model", "scorer", "selector", "as_json", "explain")
 
-@options.verb(shared=options.SHARED, **options.SCORED)
+
+@options.verb(*MOST_USED, shared=options.SHARED, **options.SCORED)
 def score(
     prompt: Annotated[
         str | None, typer.Option(help="The prompt; without it the response is a text of its own.")
@@ -36,7 +38,7 @@ def score(
     refuse_both_or_neither(response is not None, parts, "--response TEXT (with --prompt)")
     if response is not None:
         prompt, response = given_texts([prompt or "", response])
-    params, chat = options.scoring_params(parts), parts.shared["chat"]
+    params, chat = ScoringParams(**parts.scoring), parts.shared["chat"]
 
     def plan_of(planner: Planner, request: JsonFields, params: ScoringParams) -> AnswerPlan:
         prompt, response = text_or_ids(request, "prompt", ""), text_or_ids(request, "response")

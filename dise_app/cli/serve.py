@@ -8,15 +8,17 @@ from typing import Annotated
 import typer
 
 from dise_app.cli import options
+from dise_app.cli.grouped import RARE
 from dise_app.server.limits import Limits, api_keys
 
 
 @options.verb(
+    "model", "host", "port", "judge", "served_model_name", "api_key_file", "default", "device",
     models=options.MODELS,
     engine=options.ENGINE,
-    limits=options.FieldOptions(Limits),
+    limits=options.FieldOptions(Limits, panel=RARE),
     routes=options.ROUTES,
-)
+)  # fmt: skip
 def serve(
     host: Annotated[
         str, typer.Option(help="Address to listen on; the default is for this machine only.")

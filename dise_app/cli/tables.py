@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -9,17 +10,23 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
-from dise_app.cli.grouped import METAVARS, MOST_USED, without_none
+from dise_app.cli.grouped import METAVARS, MOST_USED, RARE, without_none
 from dise_app.files.texts import json_or_text, settings
-from dise_core import EngineConfig, SamplingParams, ScoringParams
+from dise_core import EngineConfig, InputError, SamplingParams, ScoringParams
+from dise_core.errors import did_you_mean
 from dise_core.params.base import Params
-from dise_core.params.marks import Opposite
+from dise_core.params.marks import Mark, Opposite
 from dise_core.plugins.kinds import KINDS, STRATEGIES, Kind
 
 OptionType = tuple[Any, Any]
 """An option's type, annotated for typer, and its default or REQUIRED."""
 
-Verb = Callable[..., None]
+MODEL_ARGS = (
+    "What few need to say of a model: a=1,b=2 gives two keys, and PART.KEY=VALUE one of an object; "
+    "may be repeated. Keys:"
+)
+
+Function = Callable[..., None]
 
 REQUIRED = inspect.Parameter.empty
 
@@ -62,10 +69,10 @@ class Own:
 
 
 class FieldOptions:
-    """The fields of a class of params.py as options. The verb gets those that the user
-    named, and `defaults`, which replace the class's own. without: fields that are no
-    options here, each with its reason. panel: the heading of fields that PANELS do not
-    know. more: further classes.
+    """The fields of a class of params/ as options, where its marks let the command have
+    them. The verb gets those that the user named, and `defaults`, which replace the
+    class's own. without: fields that are no options here, each with its reason. panel: the
+    heading of fields that PANELS do not know. more: further classes.
     """
 
     def __init__(
@@ -81,8 +88,10 @@ class FieldOptions:
         self.options: dict[str, OptionType] = {}
         self.headings: dict[str, str | None] = {}
         fields = [item for cls in (params, *more) for item in cls.model_fields.items()]
+        self._model_args = {n: field for n, field in fields if Mark.MODEL_ARG in field.metadata}
+        hidden = {*self.without, *self._model_args}
         for name, field in fields:
-            if name in self.without:
+            if name in hidden or Mark.NOT_OF_THE_COMMAND in field.metadata:
                 continue
             # Settings are given one at a time.
             flag = name.removesuffix("s") if name.endswith("_settings") else name
@@ -90,18 +99,24 @@ class FieldOptions:
             panels = (PANELS[cls] for cls in PANELS if name in cls.model_fields)
             self._fields[flag] = name, field
             self.options[flag] = _option(name, field, defaults.get(name, default))
-            self.headings[flag] = next(panels, panel)
+            self.headings[flag] = RARE if Mark.RARE in field.metadata else next(panels, panel)
+        if self._model_args:
+            about = f"{MODEL_ARGS} {', '.join(sorted(self._model_args))}."
+            self.options["model_args"] = option(list[str] | None, about, metavar="KEY=VALUE")
+            self.headings["model_args"] = RARE
 
     def read(self, values: Mapping[str, Any], explicit: Collection[str]) -> dict[str, Any]:
         """Return the defaults, and the values of those that the user named."""
         for kind in STRATEGIES:
             if kind.option in explicit and kind.option in self._fields:
                 _use_classes(kind, values[kind.option])
-        return self._defaults | {
+        named = {
             name: settings(values[flag]) if get_origin(field.annotation) is dict else values[flag]
             for flag, (name, field) in self._fields.items()
             if flag in explicit
         }
+        args = values["model_args"] if self._model_args and "model_args" in explicit else ()
+        return {**self._defaults, **_model_args(args, self._model_args), **named}
 
 
 OptionTable = Own | FieldOptions
@@ -110,8 +125,19 @@ Table = OptionTable | Callable[[], OptionTable]
 imported before anybody knows what else it brings.
 """
 
-ASKED = ("__signature__", "__annotations__", "headings", "left_out")
-"""What typer and the help ask of a verb."""
+
+def _model_args(args: Iterable[str], fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
+    """Return what --model-args say. Raises InputError for a key that is none."""
+    pairs = [pair for arg in args for pair in re.split(r",(?=[\w.]+=)", arg)]
+    texts = [name for name in fields if without_none(fields[name].annotation) is str]
+    values = settings(pairs, texts)
+    for name in values.keys() - fields.keys():
+        raise InputError(
+            f"--model-args has no key {name!r:.80}{did_you_mean(name, fields) or '.'} Its keys: "
+            f"{', '.join(sorted(fields))}",
+            "model_args",
+        )
+    return values
 
 
 def _use_classes(kind: Kind[Any], names: str) -> None:
@@ -173,69 +199,64 @@ def _number_or_none(text: str | int) -> int | None:
         raise typer.BadParameter(f"{text!r} is neither a number nor none") from None
 
 
-def verb(*most_used: str, **tables: Table) -> Callable[[Verb], Verb]:
-    """Return a decorator that gives a verb the tables' options after its own, which it
-    gets as its argument `parts`, and --debug, which main reads. most_used: the options of
-    its first group.
-    """
+class Verb:
+    """A verb, whose options are made once typer asks for its signature."""
 
-    def decorate(function: Verb) -> Verb:
-        assigned = ("__module__", "__name__", "__qualname__", "__doc__")
-        late = _Late(lambda: _made(function, most_used, tables))
-        return functools.wraps(function, assigned)(late)
-
-    return decorate
-
-
-class _Late:
-    """A verb that is made once typer asks for its options."""
-
-    def __init__(self, make: Callable[[], Verb]) -> None:
-        self._make = make
+    def __init__(
+        self, function: Function, most_used: Sequence[str], tables: Mapping[str, Table]
+    ) -> None:
+        functools.update_wrapper(
+            self, function, ("__module__", "__name__", "__qualname__", "__doc__")
+        )
+        self.__annotations__ = {}  # typer asks for them, and reads those of the signature
+        self._function, self._most_used, self._given = function, most_used, tables
 
     @functools.cached_property
-    def _verb(self) -> Verb:
-        return self._make()
+    def _tables(self) -> dict[str, OptionTable]:
+        return {n: table() if callable(table) else table for n, table in self._given.items()}
 
-    def __call__(self, *args: Any, **values: Any) -> None:
-        self._verb(*args, **values)
+    @functools.cached_property
+    def _own(self) -> dict[str, inspect.Parameter]:
+        parameters = inspect.signature(self._function, eval_str=True).parameters
+        return {name: own for name, own in parameters.items() if name != "parts"}
 
-    def __getattr__(self, name: str) -> Any:
-        if name not in ASKED:
-            raise AttributeError(f"a verb has no {name!r}")
-        vars(self).update({asked: getattr(self._verb, asked) for asked in ASKED})
-        return vars(self)[name]
+    @functools.cached_property
+    def __signature__(self) -> inspect.Signature:
+        options = {n: its for table in self._tables.values() for n, its in table.options.items()}
+        first = {name: options[name] for name in self._most_used if name not in self._own}
+        made = {"context": (typer.Context, REQUIRED)}
+        made |= {name: (own.annotation, own.default) for name, own in self._own.items()}
+        made |= first | options | {"debug": DEBUG}
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        return inspect.Signature(
+            [
+                inspect.Parameter(name, keyword, default=default, annotation=kind)
+                for name, (kind, default) in made.items()
+            ]
+        )
 
+    @functools.cached_property
+    def headings(self) -> dict[str, str | None]:
+        """The headings of its options in the help, by name."""
+        pairs = (pair for table in self._tables.values() for pair in table.headings.items())
+        return dict(pairs) | dict.fromkeys(self._most_used, MOST_USED)
 
-def _made(function: Verb, most_used: Sequence[str], given: Mapping[str, Table]) -> Verb:
-    tables = {name: table() if callable(table) else table for name, table in given.items()}
-    options = {name: its for table in tables.values() for name, its in table.options.items()}
-    ordered = {name: options[name] for name in (*most_used, *options)} | {"debug": DEBUG}
-    headings = {name: head for table in tables.values() for name, head in table.headings.items()}
-    parameters = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in {"context": (typer.Context, REQUIRED), **ordered}.items()
-    ]
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Options that its tables leave out, each with its reason."""
+        return {n: why for table in self._tables.values() for n, why in table.without.items()}
 
-    own_parameters = [
-        parameter.replace(kind=parameter.KEYWORD_ONLY)
-        for name, parameter in inspect.signature(function, eval_str=True).parameters.items()
-        if name != "parts"
-    ]
-
-    @functools.wraps(function)
-    def command(context: typer.Context, **values: Any) -> None:
+    def __call__(self, context: typer.Context, **values: Any) -> None:
         sources = {name: context.get_parameter_source(name) for name in values}
         explicit = {n for n, source in sources.items() if source and source.name != "DEFAULT"}
-        read = {part: table.read(values, explicit) for part, table in tables.items()}
-        parts = {"parts": Parts(command=function.__name__, **read)} if tables else {}
-        function(**{p.name: values[p.name] for p in own_parameters}, **parts)
+        read = {part: table.read(values, explicit) for part, table in self._tables.items()}
+        parts = {"parts": Parts(command=self._function.__name__, **read)} if self._tables else {}
+        self._function(**{name: values[name] for name in self._own}, **parts)
 
-    signature = inspect.Signature([parameters[0], *own_parameters, *parameters[1:]])
-    command.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
-    vars(command).update(
-        __signature__=signature,
-        headings=headings | dict.fromkeys(most_used, MOST_USED),
-        left_out=dict(item for table in tables.values() for item in table.without.items()),
-    )
-    return command
+
+def verb(*most_used: str, **tables: Table) -> Callable[[Function], Verb]:
+    """Return a decorator that gives a verb the tables' options after its own, which it
+    gets as its argument `parts`, and --debug, which main reads. most_used: the options of
+    its first group, its own among them.
+    """
+    return lambda function: Verb(function, most_used, tables)

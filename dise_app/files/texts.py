@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from socket import gethostname
@@ -20,9 +20,9 @@ MADE_WITH = "made_with"
 """The one key in the file of an output's settings."""
 
 
-def settings(pairs: Iterable[str]) -> Settings:
-    """Return settings of KEY=VALUE pairs, JSON parsed; PART.KEY=VALUE is in an object of
-    that name. Raises InputError for others.
+def settings(pairs: Iterable[str], texts: Collection[str] = ()) -> Settings:
+    """Return settings of KEY=VALUE pairs, JSON parsed but for those of `texts`;
+    PART.KEY=VALUE is in an object of that name. Raises InputError for others.
     """
     settings: Settings = {}
     for pair in pairs:
@@ -33,7 +33,7 @@ def settings(pairs: Iterable[str]) -> Settings:
         fields = settings.setdefault(part, {}) if part else settings
         if not isinstance(fields, dict) or name in fields:
             raise InputError(f"setting {key!r} is given twice")
-        fields[name] = json_or_text(value)
+        fields[name] = value if key in texts else json_or_text(value)
     return settings
 
 

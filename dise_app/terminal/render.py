@@ -144,7 +144,8 @@ def empty_text(output: CompletionOutput) -> str:
         return "The answer is empty: a stop text stands at its beginning; leave out that --stop."
     return (
         "The answer is empty: the model wrote end tokens alone. A smaller --max-tokens or "
-        "--block-length may help, or --confidence-eos-eot-inf, which writes end tokens last."
+        "--block-length may help, or --unmasking-setting confidence_eos_eot_inf=true, which "
+        "writes end tokens last."
     )
 
 

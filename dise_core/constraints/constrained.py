@@ -33,14 +33,16 @@ OPEN = -1
 @dataclass(frozen=True)
 class Constrained(TextRule):
     """A constraint as one request applies it to a model's tokens, what it ordered being
-    built. Raises InputError if max_tokens hold no valid answer, or if a step of one
-    answer may delay all others.
+    built. is_end_last: whether end tokens count for nothing in the confidences. Raises
+    InputError if max_tokens hold no valid answer, or if a step of one answer may delay all
+    others.
     """
 
     tokens: TokenAutomaton
     order: Order
     params: SamplingParams
     confidence: Confidence
+    is_end_last: bool = False
 
     def __post_init__(self) -> None:
         tokens, max_tokens = self.tokens, self.params.max_tokens
@@ -125,7 +127,7 @@ class Constrained(TextRule):
         if kind == "margin":
             is_other = reading.token_ids != reading.token_ids[rows, columns, None]
             confidences = confidences - np.where(is_other, probabilities, 0).max(axis=1)
-        if self.params.confidence_eos_eot_inf:
+        if self.is_end_last:
             is_end = self.order.special.is_end(reading.token_ids[rows, columns])
             confidences = np.where(is_end, 0.0 if kind == "probability" else -np.inf, confidences)
         return confidences

@@ -43,9 +43,8 @@ class Order:
     ) -> "Order":
         """Return a request's order. Raises InputError for what cannot be used."""
         special = predictor.info.special
-        eos_id, masking_id = special.eos_id, special.masking_id
-        end = {eos_id} if params.logits_eos_inf and eos_id is not None else set()
-        unwritten = frozenset({masking_id, *params.forbidden_token_ids, *end})
+        eos_id = special.eos_id
+        unwritten = frozenset({special.masking_id, *params.forbidden_token_ids})
         can_end = eos_id is not None and eos_id not in unwritten
         length, source = 0 if can_end else params.max_tokens, Source.of(constraint)
         return cls(source, predictor, unwritten, length, constraint.is_json, salt)

@@ -16,6 +16,7 @@ from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.kinds import CONSTRAINT, LENGTH, REVISER, UNMASKING, Kind
 from dise_core.scoring.calibration import Calibration, Fact, difference
 from dise_core.scoring.sequence_scorer import SequenceScorer
+from dise_core.writing.policy import UnmaskingPolicy
 
 NOT_OF_ANSWERS = {"seed", "steps", "n", "best_of", *ScoringParams.model_fields} - {"block_length"}
 """Fields of SamplingParams that leave the share of right answers as it is, or stand for others."""
@@ -186,6 +187,9 @@ def settings_of_answers(
     for kind in kinds:
         strategy = catalog.chosen(kind, params)
         fields = {} if strategy is None else strategy.model_dump(mode="json")
+        if isinstance(strategy, UnmaskingPolicy):  # files of before it had them name none of these
+            unset = {name: field.default for name, field in UnmaskingPolicy.model_fields.items()}
+            fields = dict(pair for pair in fields.items() if pair not in unset.items())
         settings[f"{kind.option}_settings"] = fields
     policy = catalog.required(UNMASKING, params)
     settings["tokens_per_step"] = policy.rate_of(params)

@@ -69,11 +69,7 @@ def _check_tokens(params: SamplingParams, info: ModelInfo) -> None:
         ("logit_bias", [token for token, _ in params.biases]),
     ):
         check_token_ids(as_ids(ids), info.vocab_size, name)
-    for name in ("logits_eos_inf", "confidence_eos_eot_inf"):
-        if getattr(params, name) and info.special.eos_id is None:
-            raise InputError(f"{name} needs an end token, and {info.name!r} has none", name)
-    end = (info.special.eos_id,) if params.logits_eos_inf else ()
-    unwritten = {info.mask_token_id, *params.forbidden_token_ids, *end} - {None}
+    unwritten = {info.mask_token_id, *params.forbidden_token_ids} - {None}
     if params.allowed_token_ids and unwritten.issuperset(params.allowed_token_ids):
         raise InputError(
             "none of the allowed tokens may be written: each is forbidden, or the mask",
@@ -100,6 +96,21 @@ def check_constraint(params: SamplingParams, policy: UnmaskingPolicy) -> None:
                 "constraint; leave one out",
                 name,
             )
+
+
+def heeding(policy: UnmaskingPolicy, params: SamplingParams, info: ModelInfo) -> SamplingParams:
+    """Return the params, under a policy that never writes the end token without it.
+    Raises InputError for settings about the end token of a model that has none.
+    """
+    end = info.special.eos_id
+    for name in ("logits_eos_inf", "confidence_eos_eot_inf"):
+        if getattr(policy, name) and end is None:
+            raise InputError(
+                f"{name} needs an end token, and {info.name!r} has none", "unmasking_settings"
+            )
+    if not policy.logits_eos_inf:
+        return params
+    return params.model_copy(update={"forbidden_token_ids": (*params.forbidden_token_ids, end)})
 
 
 def in_gap(params: SamplingParams, info: ModelInfo) -> SamplingParams:

@@ -15,7 +15,7 @@ from dise_core.constraints.tokens import TokenAutomaton
 from dise_core.engine.caller import CALLER_SALT
 from dise_core.errors import InputError
 from dise_core.front.calibrated import Answers, Calibrated, Calibrations, settings_of_answers
-from dise_core.front.model_limits import check_constraint, check_gap, fitted, in_gap
+from dise_core.front.model_limits import check_constraint, check_gap, fitted, heeding, in_gap
 from dise_core.models.inputs import params_of
 from dise_core.models.predictor import MaskPredictor
 from dise_core.models.prompts import GivenPrompt, Prompt, Prompts
@@ -101,13 +101,14 @@ class Preparation:
     def params(self) -> SamplingParams:
         """The params as they apply to the model."""
         info, calibration = self.resolver.predictor.info, self.resolver.calibrations.named
-        return fitted(in_gap(self.asked, info) if self.is_gap else self.asked, info, calibration)
+        asked = in_gap(self.asked, info) if self.is_gap else self.asked
+        return fitted(heeding(self.policy, asked, info), info, calibration)
 
     @cached_property
     def policy(self) -> UnmaskingPolicy:
-        policy = self.resolver.catalog.required(UNMASKING, self.params)
-        num_samples = self.params.num_samples
-        if num_samples > 1 and not self.params.is_drawn and not policy.is_random:
+        policy = self.resolver.catalog.required(UNMASKING, self.asked)
+        num_samples = self.asked.num_samples
+        if num_samples > 1 and not self.asked.is_drawn and not policy.is_random:
             raise InputError(
                 f"{num_samples} responses at temperature 0 would all be the same; set a "
                 "temperature above 0 or unmasking 'random'",
@@ -132,7 +133,10 @@ class Preparation:
         if self.order is None:
             return None
         tokens = self.order.built() if self.tokens is None else self.tokens
-        return Constrained(tokens, self.order, self.params, self.policy.confidence)
+        policy = self.policy
+        return Constrained(
+            tokens, self.order, self.params, policy.confidence, policy.confidence_eos_eot_inf
+        )
 
 
 Preparable = SamplingParams | Preparation

@@ -16,13 +16,8 @@ Quantization = Literal["int8", "int4"]
 
 DeviceMap = Literal["auto", "balanced", "balanced_low_0", "sequential"]
 
-OF_NO_LOADING = {
-    "max_num_seqs", "max_batch_tokens", "judge_device", "judge_dtype", "adapter",
-    "calibration",
-}  # fmt: skip
-"""The options that are not about how the model itself is loaded."""
-
 NOT_THE_JUDGES, CHANGES_ANSWERS = Mark.NOT_THE_JUDGES, Mark.CHANGES_ANSWERS
+NOT_OF_LOADING, MODEL_ARG, RARE = Mark.NOT_OF_LOADING, Mark.MODEL_ARG, Mark.RARE
 
 
 class EngineConfig(Params):
@@ -30,62 +25,69 @@ class EngineConfig(Params):
 
     model_config = ConfigDict(extra="allow")
 
-    max_num_seqs: int = Field(default=64, ge=1, le=2**16)
+    max_num_seqs: Annotated[int, NOT_OF_LOADING, RARE] = Field(default=64, ge=1, le=2**16)
     """The most sequences in one forward pass."""
-    max_batch_tokens: int = Field(default=16384, ge=1, le=2**24)
+    max_batch_tokens: Annotated[int, NOT_OF_LOADING, MODEL_ARG] = Field(
+        default=16384, ge=1, le=2**24
+    )
     """The most tokens in one forward pass."""
     device: str = "auto"
     """A torch device; "auto" takes a GPU if there is one."""
     dtype: Annotated[Dtype, CHANGES_ANSWERS] = "auto"
     """Type of the weights; "auto" is bfloat16 on a GPU, and on a CPU float32, or the
     file's own 16 bits where float32 is larger than the memory that is free."""
-    device_map: Annotated[DeviceMap | None, NOT_THE_JUDGES] = None
+    device_map: Annotated[DeviceMap | None, NOT_THE_JUDGES, MODEL_ARG] = None
     """Spread the model's layers over all GPUs, then main memory, then the disk, in
     accelerate's way of that name. Without it the model is on `device` alone, which is
     faster where it fits."""
-    max_memory: Annotated[Settings, NOT_THE_JUDGES] = Field(default_factory=dict)
+    max_memory: Annotated[Settings, NOT_THE_JUDGES, MODEL_ARG] = Field(default_factory=dict)
     """The most memory of a device that device_map may use, for example 0=20GiB or cpu=30GiB."""
-    quantization: Annotated[Quantization | None, NOT_THE_JUDGES] = None
+    quantization: Annotated[Quantization | None, NOT_THE_JUDGES, RARE] = None
     """Keep the decoder's linear layers as integers of 8 or 4 bits; embeddings and head
     are int8 in both, where the forward pass is DiSE's own. Saves memory, and time on a
     CPU that multiplies integers, at a loss of precision."""
-    judge_device: str | None = None
+    judge_device: Annotated[str | None, NOT_OF_LOADING, MODEL_ARG] = None
     """The judge's device, where it is not the model's."""
-    judge_dtype: Dtype | None = None
+    judge_dtype: Annotated[Dtype | None, NOT_OF_LOADING, MODEL_ARG] = None
     """The type of the judge's weights, where it is not the model's."""
-    attn_implementation: str = "sdpa"
+    attn_implementation: Annotated[str, MODEL_ARG] = "sdpa"
     """Attention of transformers: "sdpa" ("eager" for a class that lacks it), "eager",
     "flash_attention_2", ...
     """
-    revision: Annotated[str | None, NOT_THE_JUDGES, CHANGES_ANSWERS] = None
+    revision: Annotated[str | None, NOT_THE_JUDGES, CHANGES_ANSWERS, MODEL_ARG] = None
     """Branch, tag or commit of a model on the hub."""
-    adapter: Annotated[str | None, NOT_THE_JUDGES, CHANGES_ANSWERS] = None
+    adapter: Annotated[str | None, NOT_THE_JUDGES, CHANGES_ANSWERS, NOT_OF_LOADING, MODEL_ARG] = (
+        None
+    )
     """Name of the adapter that loads the model, whichever claim it; None asks them. A
     judge finds its own.
     """
-    lora: Annotated[Path | dict[Name, Path] | None, NOT_THE_JUDGES] = None
+    lora: Annotated[Path | dict[Name, Path] | None, NOT_THE_JUDGES, RARE] = None
     """The folder of a LoRA adapter in peft's format, which is merged as weights are read;
     or several folders by names of yours, all merged. The model's name then tells it."""
-    mask_token_id: Annotated[TokenId | None, NOT_THE_JUDGES, CHANGES_ANSWERS] = None
+    mask_token_id: Annotated[TokenId | None, NOT_THE_JUDGES, CHANGES_ANSWERS, MODEL_ARG] = None
     """The id of the mask token, for a checkpoint that does not name it."""
     block_size: Annotated[
-        Annotated[int, Field(ge=0, le=MAX_LENGTH)] | None, NOT_THE_JUDGES, CHANGES_ANSWERS
+        Annotated[int, Field(ge=0, le=MAX_LENGTH)] | None,
+        NOT_THE_JUDGES,
+        CHANGES_ANSWERS,
+        MODEL_ARG,
     ] = None
     """Tokens in a block of a block-diffusion model, for a checkpoint that does not say; 0
     for full attention."""
     engine: str = "transformers"
     """What runs the model's forward passes; see `dise plugins`."""
-    max_cache_tokens: int | None = Field(default=None, ge=1, le=2**24)
+    max_cache_tokens: Annotated[int | None, MODEL_ARG] = Field(default=None, ge=1, le=2**24)
     """Tokens whose keys and values are kept for requests with a cache, all together;
     texts beyond wait for room. More than the device has memory for are refused. Without
     it 16384, on CUDA more if half of the free memory holds more, or as many as fit.
     """
-    prefix_cache_tokens: int | None = Field(default=None, ge=0, le=2**24)
+    prefix_cache_tokens: Annotated[int | None, MODEL_ARG] = Field(default=None, ge=0, le=2**24)
     """Tokens of finished text whose keys and values are kept, beside those, for later
     texts that begin alike: exact under causal and block-causal attention, and unused
     under any other. Those used least recently make room. Without it 8192, or as many as
     fit; 0 keeps none."""
-    calibration: str | None = None
+    calibration: Annotated[str | None, NOT_OF_LOADING] = None
     """A file that `dise calibrate` wrote: every answer then tells its probability of
     being right, and scores are computed as the file says where a request does not say
     otherwise.

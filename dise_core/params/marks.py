@@ -16,6 +16,14 @@ class Mark(Enum):
     """It applies to the model but not to its judge."""
     CHANGES_ANSWERS = auto()
     """It changes what is computed, not only how fast."""
+    NOT_OF_LOADING = auto()
+    """It is about a judge or about requests, not about how the model itself is loaded."""
+    NOT_OF_THE_COMMAND = auto()
+    """Python and HTTP have it, the command does not."""
+    MODEL_ARG = auto()
+    """The command takes it as a key of --model-args."""
+    RARE = auto()
+    """The command's help lists it at the end, under what few need."""
 
 
 @dataclass(frozen=True, slots=True)

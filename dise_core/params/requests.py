@@ -16,7 +16,7 @@ from dise_core.params.base import (
     Stops,
     TokenIds,
 )
-from dise_core.params.marks import Opposite, Replaces
+from dise_core.params.marks import Mark, Opposite, Replaces
 from dise_core.params.objects import (
     LengthLike,
     ReviserLike,
@@ -47,9 +47,9 @@ class Scoring(Params):
     selector: SelectorLike | None = None
     """Over which positions: last-10, response-text for the whole answer, or others, for
     example prompt-last-2+first-5; None is the scorer's own choice."""
-    scorer_settings: Settings = Field(default_factory=dict)
+    scorer_settings: Annotated[Settings, Mark.RARE] = Field(default_factory=dict)
     """A setting of the scorer."""
-    selector_settings: Settings = Field(default_factory=dict)
+    selector_settings: Annotated[Settings, Mark.RARE] = Field(default_factory=dict)
     """A setting of the selector; where it joins several, PART.NAME=VALUE, or by the
     part's name its settings."""
     block_length: Length = 32
@@ -62,7 +62,7 @@ class ScoringParams(Scoring):
     logprobs: int | None = Field(default=0, ge=0, le=100)
     """Likeliest tokens to report per response position, beside its own; none reports
     neither, which is faster: the model's head then runs only where the score is read."""
-    cache_salt: Salt | None = None
+    cache_salt: Annotated[Salt | None, Mark.NOT_OF_THE_COMMAND] = None
     """Reuse what is kept of texts' beginnings only among requests of the same salt, a
     text that others cannot guess."""
 
@@ -91,52 +91,46 @@ class Denoising(Scoring):
         default=None, ge=1, le=MAX_STEPS
     )
     """Denoising steps in all, spread over the blocks, instead of tokens_per_step."""
-    eps: float | None = Field(default=None, gt=0, lt=1)
-    """Dream's schedule: the steps are even in diffusion time, which falls from 1 to eps,
-    instead of in tokens."""
-    top_k: int = Field(default=0, ge=0, lt=2**31)
+    top_k: Annotated[int, Mark.RARE] = Field(default=0, ge=0, lt=2**31)
     """Draw only from this many of the likeliest tokens; 0 means all."""
     unmasking: UnmaskingLike = Field(
         default="low-confidence", validation_alias=AliasChoices("unmasking", "remasking")
     )
     """Which masks are filled first; see `dise plugins`."""
-    unmasking_settings: Settings = Field(default_factory=dict)
+    unmasking_settings: Annotated[Settings, Mark.RARE] = Field(default_factory=dict)
     """A setting of the unmasking policy."""
     length: LengthLike | None = None
     """How the length is chosen; see `dise plugins`. Without it until-end for a
     block-causal model and fixed for any other."""
-    length_settings: Settings = Field(default_factory=dict)
+    length_settings: Annotated[Settings, Mark.RARE] = Field(default_factory=dict)
     """A setting of the length controller."""
-    reviser: ReviserLike | None = None
+    reviser: Annotated[ReviserLike | None, Mark.RARE] = None
     """What rewrites the tokens of a finished answer that the model doubts; see `dise
     plugins`. Without it the answer stays as it was written."""
-    reviser_settings: Settings = Field(default_factory=dict)
+    reviser_settings: Annotated[Settings, Mark.RARE] = Field(default_factory=dict)
     """A setting of the reviser."""
-    constraint: Name | None = None
+    constraint: Annotated[Name | None, Mark.RARE] = None
     """What every answer keeps to, whatever the model would write; see `dise plugins`."""
-    constraint_settings: Settings = Field(default_factory=dict)
+    constraint_settings: Annotated[Settings, Mark.RARE] = Field(default_factory=dict)
     """A setting of the constraint."""
-    cfg_scale: float = Field(default=0.0, ge=0, le=1000, allow_inf_nan=False)
+    cfg_scale: Annotated[float, Mark.RARE] = Field(default=0.0, ge=0, le=1000, allow_inf_nan=False)
     """Scale of classifier-free guidance; 0 turns it off."""
-    cache: CacheKind = "exact"
+    cache: Annotated[CacheKind, Mark.RARE] = "exact"
     """Which keys and values are kept. exact: those of finished blocks, for block-causal
     models, which changes no answer. prefix, dual: within a block, as Fast-dLLM: faster,
     and approximate; the score is that of an exact pass."""
-    forbidden_token_ids: TokenIds = Field(default=(), max_length=MAX_LENGTH)
+    forbidden_token_ids: Annotated[TokenIds, Mark.NOT_OF_THE_COMMAND] = Field(
+        default=(), max_length=MAX_LENGTH
+    )
     """An id that is never written."""
-    allowed_token_ids: TokenIds = Field(default=(), max_length=MAX_LENGTH)
+    allowed_token_ids: Annotated[TokenIds, Mark.NOT_OF_THE_COMMAND] = Field(
+        default=(), max_length=MAX_LENGTH
+    )
     """An id that may be written, and no other may; without one all may."""
-    logit_bias: LogitBias = Field(default_factory=dict)
+    logit_bias: Annotated[LogitBias, Mark.NOT_OF_THE_COMMAND] = Field(default_factory=dict)
     """What is added to a token's logit before it is written, from -100 to 100;
     log-probabilities and confidences stay the model's own."""
-    logits_eos_inf: bool = False
-    """Never write the end token, and leave it out of the confidences, as LLaDA's option."""
-    confidence_eos_eot_inf: bool = False
-    """Commit end tokens last: they count for nothing in the confidences, as LLaDA's option."""
-    tempered_confidence: bool | None = None
-    """Rank candidates after temperature, top_p and top_k, as Dream, or before, as LLaDA;
-    without it as the model's own sampler."""
-    stop_at: float | None = Field(default=None, allow_inf_nan=False)
+    stop_at: Annotated[float | None, Mark.RARE] = Field(default=None, allow_inf_nan=False)
     """Write the best_of answers in waves, first n and then always as many again, until
     one is this sure: a probability of being right with a calibration, else a score."""
 

@@ -36,6 +36,10 @@ class TokenLogProbs:
         return replace(self, targets=self.targets[rows])
 
 
+DRAWING = ("temperature", "top_p", "top_k")
+"""The settings of Candidates by which a token is drawn, which requests set by these names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Candidates:
     """Ask for one candidate token per position, and for the model's confidence in it.

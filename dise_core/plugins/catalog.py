@@ -13,7 +13,8 @@ from dise_core.models.backend import Backend
 from dise_core.models.named import ModelName
 from dise_core.models.predictor import MaskPredictor
 from dise_core.params.base import input_error
-from dise_core.params.engine import OF_NO_LOADING, EngineConfig
+from dise_core.params.engine import EngineConfig
+from dise_core.params.marks import Mark, marked
 from dise_core.plugins import kinds
 from dise_core.plugins.claims import broken, choose
 from dise_core.plugins.entry import Entry, named
@@ -213,7 +214,7 @@ class Catalog:
         names = {*EngineConfig.model_fields}
         changed = config.model_dump(include=names, exclude_defaults=True)
         changed |= own.model_dump(exclude_defaults=True)
-        return changed.keys() - OF_NO_LOADING - config.shared
+        return changed.keys() - marked(EngineConfig, Mark.NOT_OF_LOADING) - config.shared
 
     def _check_others(self, option: str, value: object) -> None:
         """Raise InputError for an option that no engine, or only another engine has."""

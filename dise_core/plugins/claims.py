@@ -16,7 +16,7 @@ from dise_core.plugins.entry import Entry
 
 Adapters = Mapping[str, Entry[type[MaskPredictor]]]
 
-ADVICE = "--adapter NAME (in Python adapter=NAME)"
+ADVICE = "--model-args adapter=NAME (in Python adapter=NAME)"
 
 
 def choose(

@@ -68,7 +68,7 @@ def dise_constraints() -> Mapping[str, type[Constraint] | str]:
 
 @hookspec
 def dise_mask_predictors() -> Mapping[str, type[MaskPredictor] | str]:
-    """Return adapters, which load models, for --adapter."""
+    """Return adapters, which load models, by the names that `adapter` takes."""
     raise NotImplementedError
 
 

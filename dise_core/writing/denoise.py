@@ -76,10 +76,14 @@ class Denoiser(Sampler):
         before it, and cut behind the new first end token if nothing follows one. The
         others: see `denoise`.
         """
-        once = dict.fromkeys(("steps", "eps"))
-        update = {"block_length": max(len(text.response), 1), "tokens_per_step": 1, **once}
-        params = self.params.model_copy(update=update)
-        writer = replace(self, params=params, info=replace(self.info, last_block="ends"))
+        length = max(len(text.response), 1)
+        update = {"block_length": length, "tokens_per_step": 1, "steps": None}
+        writer = replace(
+            self,
+            params=self.params.model_copy(update=update),
+            policy=self.policy.model_copy(update={"eps": None}),
+            info=replace(self.info, last_block="ends"),
+        )
         start, end = text.prompt_length, self.end_of(text.ids, text.prompt_length)
         is_cut = self.info.block_length is not None and (end is None or end == len(text))
         canvas = replace(text, ids=text.with_masks(positions))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from pydantic import Field
 
 from dise_core.arrays import Floats, Ids
 from dise_core.noise import Noise
@@ -70,6 +71,17 @@ class UnmaskingPolicy(Strategy):
     edits: ClassVar[bool] = False
     """Whether it may replace committed tokens of the block that is being denoised. A
     stream then sends a block's text when the block is finished."""
+
+    eps: float | None = Field(default=None, gt=0, lt=1)
+    """Dream's schedule: the steps are even in diffusion time, which falls from 1 to eps,
+    instead of in tokens."""
+    logits_eos_inf: bool = False
+    """Never write the end token, and leave it out of the confidences, as LLaDA's option."""
+    confidence_eos_eot_inf: bool = False
+    """Commit end tokens last: they count for nothing in the confidences, as LLaDA's option."""
+    tempered_confidence: bool | None = None
+    """Rank candidates after temperature, top_p and top_k, as Dream, or before, as LLaDA;
+    without it as the model's own sampler."""
 
     def rate_of(self, params: SamplingParams) -> int:
         """Return the tokens to commit per step where `denoise` gets no `steps`:

@@ -14,7 +14,7 @@ from dise_core.models.info import ModelInfo
 from dise_core.noise import Noise
 from dise_core.params.requests import SamplingParams
 from dise_core.plans.reading import CacheHint, Canvas, Guidance, Read, Reading
-from dise_core.plans.readouts import Candidates, Confidence, Readout
+from dise_core.plans.readouts import DRAWING, Candidates, Confidence, Readout
 from dise_core.scoring.memory import Memory
 from dise_core.sequence import SpecialTokens, Spell
 from dise_core.writing.policy import UnmaskingPolicy
@@ -64,8 +64,8 @@ class Sampler:
 
     def schedule(self, num_masked: int, num_steps: int | None) -> Schedule:
         """Return the schedule of a block; num_steps None: at `rate`."""
-        if self.params.eps is not None:
-            return in_time(num_steps or -(-num_masked // self.rate), self.params.eps)
+        if self.policy.eps is not None:
+            return in_time(num_steps or -(-num_masked // self.rate), self.policy.eps)
         if num_steps is None:
             return Schedule(repeat(self.rate))
         return in_steps(num_masked, num_steps)
@@ -89,20 +89,18 @@ class Sampler:
 
     @cached_property
     def _candidates(self) -> Callable[..., Candidates]:
-        params, end, is_tempered = self.params, self.special.eos_id, self.params.tempered_confidence
-        ends = tuple(sorted(self.special.eos_ids))
-        unwritten = (end,) if params.logits_eos_inf and end is not None else ()
+        params, policy, end = self.params, self.policy, self.special.eos_id
+        ends, is_tempered = tuple(sorted(self.special.eos_ids)), policy.tempered_confidence
+        unwritten = (end,) if policy.logits_eos_inf and end is not None else ()
         if is_tempered is None:
             published = self.info.tempered_confidence
             is_tempered = params.is_drawn if published == "drawn" else published
         return partial(
             Candidates,
-            temperature=params.temperature,
-            top_p=params.top_p,
-            top_k=params.top_k,
-            forbidden=(*self._never_written, *params.forbidden_token_ids, *unwritten),
+            **{name: getattr(params, name) for name in DRAWING},
+            forbidden=(*self._never_written, *params.forbidden_token_ids),
             is_tempered=is_tempered,
-            unranked=ends if params.confidence_eos_eot_inf else unwritten,
+            unranked=ends if policy.confidence_eos_eot_inf else unwritten,
             allowed=tuple(params.allowed_token_ids),
             bias=params.biases,
         )

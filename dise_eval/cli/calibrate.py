@@ -9,12 +9,14 @@ from typing import Annotated, Literal
 import typer
 
 from dise_app.cli import options
+from dise_app.cli.grouped import RARE
 from dise_app.cli.options import option
 from dise_app.files.texts import refuse_existing, refuse_unwritable, write_json
 from dise_core.errors import InputError
 from dise_core.plugins.discovery import installed_catalog
 
 LABELLED = options.Own(
+    RARE,
     score=option(
         list[str] | None,
         "SCORER:SELECTOR:KEY=VALUE,...: which of a journal's scores, or how the scores of other "
@@ -51,8 +53,10 @@ FITTED = options.Own(
     coverage=option(float | None, "Fit answer sets that hold this share of truths (--decisions)."),
 )
 
+MOST_USED = ("output", "score", "selector", "method", "max_risk", "as_json")
 
-@options.verb(labelled=LABELLED, fitted=FITTED)
+
+@options.verb(*MOST_USED, labelled=LABELLED, fitted=FITTED)
 def calibrate(
     scored: Annotated[
         Path,

@@ -57,7 +57,10 @@ NAMED = options.Own(
 )
 
 
-@options.verb(run=RUN, instead=INSTEAD, engine=options.ENGINE)
+@options.verb(
+    *("output", "dataset", "limit", "model", "as_json"),
+    run=RUN, instead=INSTEAD, engine=options.ENGINE,
+)  # fmt: skip
 def compare(
     ways: Annotated[
         Path, typer.Argument(help="A JSON file with a data set and named ways.", metavar="WAYS")
@@ -89,6 +92,7 @@ def compare(
 
 
 @options.verb(
+    *("recipe", "output", "model", "limit", "as_json"),
     named=NAMED,
     instead=OF_RECIPE,
     sampling=options.FieldOptions(SamplingParams, doors.FOLLOWED),

@@ -88,6 +88,7 @@ GRADED = options.Own(
 )
 COMMON: dict[str, options.Table] = {"run": RUN, "data": DATA, "engine": options.ENGINE_ALONE}
 COMPARED = {**COMMON, "models": options.MODELS}
+MOST_USED = ("dataset", "output", "model", "limit", "score", "as_json")
 
 
 def load(parts: options.Parts, seed: int = 0, grader: str | None = None) -> tuple[LLM, ProblemSet]:
@@ -160,7 +161,10 @@ def drawing(reporter: str, about: str, scores: tuple[str, ...] = SCORES) -> opti
         finish(Sampled(llm, problems, contenders, params, mode_of(parts)), parts.run, reporter)
 
     command.__doc__ = about
-    return options.verb(**COMPARED, scored=SCORED, graded=GRADED, sampling=sampling)(command)
+    most_used = *MOST_USED, "n", "max_tokens", "temperature", "seed"
+    return options.verb(*most_used, **COMPARED, scored=SCORED, graded=GRADED, sampling=sampling)(
+        command
+    )
 
 
 SCORING = options.FieldOptions(Scoring, doors.NAMED_BY_SCORE)
@@ -168,7 +172,9 @@ GROUPED = options.Own(by=option(str | None, "A field of --data: report its value
 DRAWN = options.Own(seed=option(int, "Of questions that are drawn.", 0))
 
 
-@options.verb(**COMPARED, scored=SCORED, grouped=GROUPED, graded=GRADED, scoring=SCORING)
+@options.verb(
+    *MOST_USED, **COMPARED, scored=SCORED, grouped=GROUPED, graded=GRADED, scoring=SCORING
+)
 def given(*, parts: options.Parts) -> None:
     """Does each score tell right from wrong among given answers?
 
@@ -183,7 +189,9 @@ def given(*, parts: options.Parts) -> None:
     finish(experiment, parts.run, "uncertainty:given")
 
 
-@options.verb(**COMPARED, scored=SCORED, drawn=DRAWN, scoring=SCORING, ending=options.ENDING)
+@options.verb(
+    *MOST_USED, **COMPARED, scored=SCORED, drawn=DRAWN, scoring=SCORING, ending=options.ENDING
+)
 def likelihood(*, parts: options.Parts) -> None:
     """How often is the likeliest candidate right, by each scorer?
 

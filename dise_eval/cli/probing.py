@@ -52,7 +52,8 @@ def probe(name: str, about: str) -> options.Verb:
 
     command.__doc__ = about
     tables = {"models": options.TARGET, "probed": PROBED}
-    return options.verb(**evaluate.COMMON, **tables, sampling=sampling)(command)
+    most_used = "dataset", "output", "model", "limit", "max_tokens", "seed", "as_json"
+    return options.verb(*most_used, **evaluate.COMMON, **tables, sampling=sampling)(command)
 
 
 def _responses(path: Path | None, loaded: ProblemSet) -> dict[str, str]:

@@ -18,6 +18,7 @@ from dise_core.errors import InputError, TooLongError
 from dise_core.noise import drawn_seed
 from dise_core.params.objects import name_of
 from dise_core.plans.plan import Plan, gather
+from dise_core.plans.readouts import DRAWING
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.plugins.kinds import SCORER
@@ -27,9 +28,6 @@ from dise_eval.harness.greedy import is_continued_greedily, is_denoised_greedily
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-DRAWING = ("temperature", "top_p", "top_k")
-"""Settings of a task's generation that count only if the task sets do_sample."""
 
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens")
 

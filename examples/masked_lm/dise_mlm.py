@@ -75,5 +75,5 @@ class MaskedLM(MaskPredictor):
 
 @hookimpl
 def dise_mask_predictors() -> dict[str, type[MaskPredictor]]:
-    """Return the adapter by the name that --adapter takes."""
+    """Return the adapter by the name that `adapter` takes."""
     return {"masked-lm": MaskedLM}

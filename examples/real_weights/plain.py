@@ -110,7 +110,12 @@ QWEN_ENDS = {151643, 151645}
 PUBLISHED: dict[str, tuple[Any, dict[str, Any], int, set[int]]] = {
     "LLaDAModelLM": (llada, {"tokens_per_step": 1}, 126336, {126081, 126348}),
     "A2DQwen3LMHeadModel": (llada, {"tokens_per_step": 1}, 151669, QWEN_ENDS),
-    "DreamModel": (dream, {"unmasking": "entropy", "eps": 1e-3}, 151666, QWEN_ENDS),
+    "DreamModel": (
+        dream,
+        {"unmasking": "entropy", "unmasking_settings": {"eps": 1e-3}},
+        151666,
+        QWEN_ENDS,
+    ),
     "SDARForCausalLM": (sdar, {"unmasking": "low-confidence-dynamic"}, 151669, QWEN_ENDS),
 }
 """The authors' sampler, the options that ask DiSE for it, and the ids of mask and end tokens."""

@@ -208,7 +208,8 @@ def main() -> int:
         return DONE
     args.limit = args.limit or (20 if args.embedded else 32)
     args.load = ["--dtype", args.dtype]
-    args.load += [] if args.block_size is None else ["--block-size", args.block_size]
+    if args.block_size is not None:
+        args.load += ["--model-args", f"block_size={args.block_size}"]
     spec, codes = find_spec("dise_adapters"), {DONE}
     if args.embedded and not args.models and spec and spec.origin:
         embedded = Path(spec.origin).with_name("embedded")

@@ -44,7 +44,7 @@ def test_the_name_tells_where_config_json_does_not(
 
 def test_a_copy_that_tells_nothing_is_refused_and_loads_as_the_user_says(tmp_path: Path) -> None:
     copy = replace(A2D_QWEN3, called="some-model").write(tmp_path)
-    told = r"neither bd3lm nor mdlm: give block_size \(--block-size\).*, or 0 for full attention"
+    told = r"neither bd3lm nor mdlm: give block_size \(--model-args block_size=32\).*, or 0 for"
     with pytest.raises(InputError, match=told) as caught:
         LLM(str(copy))
     assert caught.value.parameter == "block_size"
@@ -68,7 +68,8 @@ def test_a_length_that_is_none_is_refused(tmp_path: Path, size: object) -> None:
 
 def test_the_option_is_for_checkpoints_that_do_not_say(tmp_path: Path) -> None:
     unnamed = replace(SDAR, called="model").write(tmp_path)
-    with pytest.raises(InputError, match=r"several lengths: give block_size \(--block-size\)"):
+    told = r"several lengths: give block_size \(--model-args block_size=32\)"
+    with pytest.raises(InputError, match=told):
         LLM(str(unnamed))
     assert attention(unnamed, 16) == BlockCausal(16)
     assert attention(LLADA2.write(tmp_path), 64) == BlockCausal(64)

@@ -16,7 +16,8 @@ from tests.tiny_format import edit
 Models = tuple[LLM, ReferenceDream]
 
 PROMPTS = [np.random.default_rng(n).integers(0, 60, n).tolist() for n in (3, 5, 8, 17)]
-PARAMS = SamplingParams(max_tokens=16, block_length=16, steps=12, eps=1e-3, seed=6)
+TIMED = {"eps": 1e-3}
+PARAMS = SamplingParams(max_tokens=16, block_length=16, steps=12, seed=6, unmasking_settings=TIMED)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +70,9 @@ def test_the_order_before_temperature_and_top_p_is_another_one(models: Models) -
     drawn = PARAMS.model_copy(update={"unmasking": "entropy", "temperature": 0.2, "top_p": 0.95})
     texts = []
     for tempered in (None, True, False):
-        params = drawn.model_copy(update={"tempered_confidence": tempered})
+        params = drawn.model_copy(
+            update={"unmasking_settings": TIMED | {"tempered_confidence": tempered}}
+        )
         texts.append([answer.outputs[0].token_ids for answer in llm.generate(PROMPTS, params)])
     assert texts[0] == texts[1]
     assert sum(one != other for one, other in zip(texts[0], texts[2], strict=True)) >= 3

@@ -62,7 +62,7 @@ def test_a_mask_that_only_the_user_names_is_taken(tmp_path: Path) -> None:
     (folder / "tokenizer_config.json").write_text(
         '{"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>"}'
     )
-    with pytest.raises(CheckpointError, match=r"names no mask token.*--mask-token-id"):
+    with pytest.raises(CheckpointError, match=r"no mask token.*--model-args mask_token_id=ID"):
         LLM(str(folder))
     assert LLM(str(folder), mask_token_id=47).predictor.info.special.mask_id == 47
 

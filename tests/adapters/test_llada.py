@@ -49,7 +49,9 @@ def test_end_tokens_are_held_back_as_in_the_published_loop(
         one != prompt + other for one, prompt, other in zip(held_back, prompts, plain, strict=True)
     )
     folder = checkpoint(tmp_path / "ended", eos_token_id=int(end))
-    params = SamplingParams(max_tokens=20, block_length=10, tokens_per_step=2, **{option: True})  # type: ignore[arg-type]
+    params = SamplingParams(
+        max_tokens=20, block_length=10, tokens_per_step=2, unmasking_settings={option: True}
+    )
     for prompt, expected, answer in zip(
         prompts, held_back, LLM(str(folder)).generate(prompts, params), strict=True
     ):

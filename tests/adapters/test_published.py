@@ -98,7 +98,7 @@ def test_diffullama_loads_where_its_adapter_and_its_mask_are_named(tmp_path: Pat
     folder = str(DIFFULLAMA.write(tmp_path))
     assert not any(predictor_of(family).claims(folder) for family in FAMILIES.values())
     with pytest.raises(
-        UnknownNameError, match="--adapter diffullama loads with the id of its mask"
+        UnknownNameError, match="--model-args adapter=diffullama,mask_token_id=ID loads"
     ):
         LLM(folder)
     with pytest.raises(CheckpointError, match="names no mask token"):
@@ -110,7 +110,9 @@ def test_diffullama_loads_where_its_adapter_and_its_mask_are_named(tmp_path: Pat
 
 def test_diffugpt_loads_where_its_adapter_and_its_mask_are_named(tmp_path: Path) -> None:
     folder = reference_gpt2.write_checkpoint(tmp_path / "diffugpt-s")
-    with pytest.raises(UnknownNameError, match="--adapter diffugpt loads with the id of its mask"):
+    with pytest.raises(
+        UnknownNameError, match="--model-args adapter=diffugpt,mask_token_id=ID loads"
+    ):
         LLM(str(folder))
     llm = LLM(str(folder), adapter="diffugpt", mask_token_id=67)
     assert_agrees(llm, reference_gpt2.ReferenceGpt2(folder), TEXTS)

@@ -85,7 +85,7 @@ def test_every_policy_writes_what_the_naive_loop_writes(
     ("kind", "more"),
     [
         ("full", {"steps": 5}),
-        ("full", {"steps": 4, "eps": 1e-3, "unmasking": "origin"}),
+        ("full", {"steps": 4, "unmasking": "origin", "unmasking_settings": {"eps": 1e-3}}),
         ("full", {"cfg_scale": 1.5}),
         ("full", {"n": 1, "length": "fixed"}),
         ("masks", {"cache": "none"}),

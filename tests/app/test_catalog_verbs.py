@@ -159,7 +159,7 @@ def test_models_tells_what_a_gguf_file_says_of_itself(dise: Dise, tmp_path: Path
 def test_verbs_look_an_adapter_up_by_name(dise: Dise, tmp_path: Path, verb: str) -> None:
     """That every verb with a model has the option follows from its table: see test_doors."""
     output = [tmp_path / "out"] * verb.endswith("--output")
-    done = dise(*verb.split(), *output, "--adapter", "lama")
+    done = dise(*verb.split(), *output, "--model-args", "adapter=lama")
     assert done.code == 2
     assert (
         "dise: unknown adapter 'lama'. Did you mean 'llama'? Known: a2d-qwen2, a2d-qwen3, countdown"

@@ -1,10 +1,11 @@
-"""Every option of params.py is at every door, or stands in the list of those left out with its
-reason.
+"""Every option of params/ is at every door, or stands in the list of those left out with its
+reason, or its mark says that it is a key of --model-args, or none of the command.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ import typer
 
 from dise import LLM
 from dise_adapters.vllm.options import VllmOptions
+from dise_app.cli.options import ENGINE
 from dise_app.cli.verbs import app
 from dise_app.server.schemas.requests import (
     ChatRequest,
@@ -25,8 +27,10 @@ from dise_app.server.schemas.responses import ResponseRequest
 from dise_core import AsyncLLM
 from dise_core.params.base import Params
 from dise_core.params.engine import EngineConfig
+from dise_core.params.marks import Mark, marked
 from dise_core.params.requests import Ending, SamplingParams, Scoring, ScoringParams
 from dise_core.records import Record
+from dise_core.struck import MODEL_ARGS
 from dise_decide.params import DecisionParams
 from dise_decide.routes import DecisionRequest
 from dise_eval.harness.model import DiseLM
@@ -76,13 +80,18 @@ def flags(command: Any) -> set[str]:
 
 def left_out(door: Any) -> dict[str, str]:
     """The reasons of a verb's click command, or of the class of a route's requests."""
-    return getattr(getattr(door, "callback", door), "left_out", {})
+    return getattr(getattr(getattr(door, "callback", door), "__wrapped__", door), "left_out", {})
 
 
 def expected(name: str, door: Any = None) -> set[str]:
     """The options that a door must have."""
     fields = {name for params in EXPECTED.get(name, GENERATE) for name in params.model_fields}
     return fields - left_out(door).keys()
+
+
+def having(mark: Mark) -> set[str]:
+    """The options with that mark."""
+    return {n for params in (*GENERATE, Ending, DecisionParams) for n in marked(params, mark)}
 
 
 def named(options: Iterable[str]) -> set[str]:
@@ -92,9 +101,40 @@ def named(options: Iterable[str]) -> set[str]:
 
 @pytest.mark.parametrize(("name", "command"), commands().items())
 def test_a_verb_has_every_option_under_its_own_name(name: str, command: Any) -> None:
-    assert named(expected(name, command)) <= flags(command)
-    assert not named(left_out(command)) & flags(command), "what is left out is not there after all"
+    args, hidden = having(Mark.MODEL_ARG), having(Mark.NOT_OF_THE_COMMAND)
+    assert named(expected(name, command) - args - hidden) <= flags(command)
+    assert not named({*left_out(command), *args, *hidden}) & flags(command), "is there after all"
+    [about] = [p.help for p in command.params if p.name == "model_args"]
+    assert about.endswith(f"Keys: {', '.join(sorted(args))}.")
     assert left_out(command).keys() <= {*SamplingParams.model_fields, *EngineConfig.model_fields}
+
+
+@pytest.mark.parametrize("name", [*commands(), "dise calibrate"])
+def test_the_help_of_a_verb_begins_with_what_is_most_used_and_ends_with_what_few_need(
+    name: str, dise: Dise
+) -> None:
+    told = dise(*name.split()[1:], "--help", columns=80).out
+    headings = [line for line in re.findall("^([A-Z].*):$", told, re.M) if line != "Arguments"]
+    assert (headings[0], headings[-1]) == ("Most used", "What few need"), headings
+    most_used = told.split("Most used:")[1].split(f"{headings[1]}:")[0]
+    assert 4 <= len(re.findall("^  --", most_used, re.M)) <= 12
+
+
+def test_what_was_declared_a_key_of_model_args_was_an_option_and_is_refused() -> None:
+    assert having(Mark.MODEL_ARG) == {*MODEL_ARGS}
+
+
+def test_model_args_are_read_as_the_options_that_they_are(dise: Dise) -> None:
+    """JSON where it is none of a text; several in one, and of an object each by its name."""
+    args = ENGINE().read(
+        {"model_args": ["block_size=4,revision=0123", 'max_memory={"0": "1GiB", "cpu": "2GiB"}',
+                        "vllm_options.seed=3,vllm_options.name=x", "judge_device=cpu"]},
+        {"model_args"},
+    )  # fmt: skip
+    assert args == {
+        "block_size": 4, "revision": "0123", "max_memory": {"0": "1GiB", "cpu": "2GiB"},
+        "vllm_options": {"seed": 3, "name": "x"}, "judge_device": "cpu",
+    }  # fmt: skip
 
 
 def test_the_verbs_of_experiments_leave_something_out() -> None:

@@ -35,7 +35,7 @@ def test_the_version_is_the_distributions(dise: Dise) -> None:
         ("dise de", "decide", "rank"),
         ("dise generate --scorer in", "interleaved", "dise"),
         ("dise serve --engine v", "vllm", "transformers"),
-        ("dise score --max-b", "--max-batch-tokens", "--max-num-seqs"),
+        ("dise score --ma", "--max-num-seqs", "--model"),
     ],
 )
 def test_the_shell_completes_verbs_options_and_names(

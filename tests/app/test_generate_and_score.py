@@ -140,10 +140,22 @@ def test_bad_lines_are_named_and_the_others_are_done(dise: Dise, tmp_path: Path)
             "generate 1 --reviser remask --reviser-setting treshold=1",
             "no setting 'treshold'. Did you mean 'threshold'? Known: accept, max_tokens,",
         ),
-        ("score --response 1 --samples 2 --scorer-setting num_samples=3", "is given twice"),
+        (
+            "score --response 1 --scorer-setting k=2 --scorer-setting k=3",
+            "setting 'k' is given twice",
+        ),
+        ("score --response 1 --model-args block_size", "a setting is written KEY=VALUE, not 'bl"),
+        (
+            "score --response 1 --model-args device_map=auto,block_sise=4",
+            "--model-args has no key 'block_sise'. Did you mean 'block_size'? Its keys: adapter, ",
+        ),
+        ("score --response 1 --model-args block_size=x", "block_size='x': Input should be a vali"),
         ("score --response 1 --judge countdown", "judge 'countdown' is not auto-regressive"),
         ("score --response 1 --judge no/such.gguf", "there is no file 'no/such.gguf'"),
-        ("serve --vllm-options max_model_len=64", "tensor_parallel_size and vllm_options need"),
+        (
+            "serve --model-args vllm_options.max_model_len=64",
+            "tensor_parallel_size and vllm_options need",
+        ),
         ("fill 1+2", "the text has no gap: mark one by {}"),
         ("fill 1+{}", "a gap needs a text behind it"),
         ("fill 1{}{}2", "a gap needs a text behind it"),
@@ -184,6 +196,14 @@ def test_a_value_of_another_type_is_told_in_our_words(dise: Dise, option: str, t
             "--early-exit",
             "take length='until-end', which stops after the block that ends the answer",
         ),
+        ("--device-map", "write --model-args device_map=VALUE"),
+        ("--samples", "write --scorer-setting num_samples=SAMPLES"),
+        ("--logit-bias", "Python and HTTP have it"),
+        (
+            "--eps",
+            "it is a setting of the unmasking policy: unmasking_settings={'eps': VALUE}, "
+            "or --unmasking-setting eps=VALUE",
+        ),
         ("--logits-setting", "take logit_bias or a constraint, which say what is written"),
     ],
 )
@@ -193,7 +213,7 @@ def test_an_option_that_was_taken_out_is_refused_with_what_to_use(
     run = dise("generate", "1", option, "x")
     assert (run.code, run.out) == (2, "")
     name = option.removeprefix("--").replace("-", "_")
-    assert run.err.endswith(f"Error: option '{name}' was taken out: {instead}.\n")
+    assert run.err.endswith(f"option '{name}' was taken out: {instead}.\n")
 
 
 def test_an_empty_file_and_an_output_that_cannot_be_are_refused(dise: Dise, tmp_path: Path) -> None:

@@ -29,8 +29,8 @@ WRITING: dict[str, dict[str, Any]] = {
     "temperature 0.7": {"temperature": 0.7},
     "temperature 0.7, top-p 0.9, top-k 5": {"temperature": 0.7, "top_p": 0.9, "top_k": 5},
     "Dream's sampler": {
-        "unmasking": "entropy", "steps": 24, "eps": 1e-3, "temperature": 0.2, "top_p": 0.95,
-        "tempered_confidence": True, "block_length": 48,
+        "unmasking": "entropy", "steps": 24, "temperature": 0.2, "top_p": 0.95,
+        "unmasking_settings": {"eps": 1e-3, "tempered_confidence": True}, "block_length": 48,
     },
     "guidance": {"cfg_scale": 0.5},
     "cache prefix": {"cache": "prefix"},

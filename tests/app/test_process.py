@@ -86,7 +86,7 @@ def test_a_device_map_is_silent_about_what_it_imports() -> None:
     folder = CountdownPredictor.folder()
     short = ("--max-tokens", 8, "--block-length", 8, "--scorer", "dise")
     asked = ("generate", "83,18,75 -> 10", "--model", folder, *short)
-    placed = ("--device-map", "auto", "--max-memory", "cpu=2MB")
+    placed = ("--model-args", "device_map=auto,max_memory.cpu=2MB")
     assert "score" in silently(*asked, *placed)
 
 

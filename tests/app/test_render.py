@@ -92,7 +92,7 @@ def test_an_empty_answer_says_why_and_what_may_help() -> None:
     alone = output_of(end, end)
     told = shown(alone).splitlines()[3].strip()
     assert told.startswith("The answer is empty: the model wrote end tokens alone.")
-    assert all(option in told for option in ("--max-tokens", "--confidence-eos-eot-inf"))
+    assert all(option in told for option in ("--max-tokens", "confidence_eos_eot_inf=true"))
     cut = replace(output_of(token("a"), end), text="")
     assert "a stop text stands at its beginning" in shown(cut)
     for output in (replace(alone, finish_reason=None), output_of(token("a")), output_of()):

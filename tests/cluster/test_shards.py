@@ -81,7 +81,7 @@ def test_answers_depend_neither_on_shards_nor_on_batches_nor_on_order(
     for name, more in {
         "1": ("--shards", 1),
         "3": ("--shards", 3, "--max-num-seqs", 1),
-        "8": ("--shards", 8, "--max-batch-tokens", 64),
+        "8": ("--shards", 8, "--model-args", "max_batch_tokens=64"),
     }.items():
         assert dise(*asked(source, tmp_path / name, *more)).code == 0
         assert "12 of 12 rows" in dise("check", tmp_path / name).out

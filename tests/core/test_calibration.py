@@ -235,6 +235,7 @@ OTHER_REGEX = REGEX | {"constraint_settings": {"regex": "[0-9]{1,3}"}}
 DRAWN = {"temperature": 0.7}
 SEQUENTIAL = {"unmasking": "sequential"}
 """It commits one token a step, unless a request says otherwise."""
+TIMED = {"unmasking_settings": {"eps": 1e-3}}
 
 
 @pytest.mark.parametrize(
@@ -259,6 +260,8 @@ SEQUENTIAL = {"unmasking": "sequential"}
         ([SEQUENTIAL], SEQUENTIAL, None),
         ([SEQUENTIAL | {"tokens_per_step": 2}], SEQUENTIAL | {"tokens_per_step": 1}, None),
         ([SEQUENTIAL], SEQUENTIAL | {"tokens_per_step": 2}, "tokens_per_step 1, and this has 2"),
+        ([{}], TIMED, "with unmasking_settings.eps unset, and this has 0.001"),
+        ([TIMED], TIMED, None),
         ([{}], {"cfg_scale": 1.0}, "with cfg_scale 0.0, and this has 1.0"),
         ([DRAWN], DRAWN | {"n": 3}, None),
         ([DRAWN], DRAWN | {"best_of": 3}, "with best_of unset, and this has 1 of 3"),
@@ -273,6 +276,20 @@ def test_answers_that_are_made_otherwise_have_no_probability_and_say_why(
     holding = json.loads(Holding(texts="written", settings=settings).model_dump_json())
     llm = LLM(AsciiPredictor(), calibration=made(**OF_ASCII, holds_for=holding))
     why = reason(llm.generate("hi", SamplingParams.model_validate(common | asked)))
+    assert why == told if told is None else told in str(why)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"), [({}, None), ({"eps": [0.001]}, "with eps 0.001, not unset")]
+)
+def test_a_file_of_before_eps_was_a_setting_holds_where_it_was_not_set(
+    settings: dict[str, Any], told: str | None
+) -> None:
+    policy = {"unmasking": ["threshold"], "unmasking_settings": [{"threshold": 0.9}]}
+    holding = HOLDING | {"settings": {"max_tokens": [4], **policy, **settings}}
+    llm = LLM(AsciiPredictor(), calibration=made(**OF_ASCII, holds_for=holding))
+    params = SamplingParams(max_tokens=4, selector="response", unmasking="threshold")
+    why = reason(llm.generate("hi", params))
     assert why == told if told is None else told in str(why)
 
 

@@ -211,7 +211,7 @@ def test_adapters_are_not_asked_where_a_name_or_another_distribution_wins() -> N
 
 
 def test_rivals_are_told_to_choose_and_never_to_uninstall() -> None:
-    with pytest.raises(InputError, match=r"choose one with --adapter NAME") as caught:
+    with pytest.raises(InputError, match=r"choose one with --model-args adapter=NAME") as caught:
         beside_ours(Rival, one=Rival, two=Rival).load_model("x", EngineConfig())
     rivals = "claimed by 'one' of plugin 'plugin-one' and 'two' of plugin 'plugin-two'"
     assert rivals in str(caught.value)
@@ -258,7 +258,7 @@ def test_what_failed_is_told_where_nobody_claims_the_model() -> None:
 def test_what_adapters_know_of_a_model_that_nobody_claims_is_told() -> None:
     with pytest.raises(
         UnknownNameError,
-        match=r"unknown model 'x'\. .* x is a spoon\. Load it with .*--adapter NAME",
+        match=r"unknown model 'x'\. .* x is a spoon\. Load it with .*--model-args adapter=NAME",
     ):
         models(one=Telling, two=Telling).load_model("x", EngineConfig())
     with pytest.raises(InputError, match=r"^there is no folder 'x'$"):

@@ -65,7 +65,11 @@ def masks_per_step(plan: Plan[object]) -> list[int]:
         ({"steps": 6, "block_length": 5}, 10, [10, 8, 6, 5, 3, 1]),
         ({"steps": 5, "block_length": 5}, 10, [10, 8, 6, 5, 2]),
         ({"steps": 100, "block_length": 5}, 3, [3, 2, 1]),
-        ({"steps": 8, "eps": 1e-3, "block_length": 8, "max_tokens": 8}, 8, [8, 7, 6, 5, 4, 3, 2]),
+        (
+            {"steps": 8, "block_length": 8, "max_tokens": 8, "policy": LowConfidence(eps=1e-3)},
+            8,
+            [8, 7, 6, 5, 4, 3, 2],
+        ),
     ],
 )
 def test_the_schedule_commits_what_it_says(

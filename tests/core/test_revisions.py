@@ -32,7 +32,7 @@ REQUESTS: list[tuple[bool, dict[str, Any]]] = [
     (False, {"cache": "prefix"}),
     (False, {"cache": "dual"}),
     (False, {"unmasking": "threshold", "cfg_scale": 1.0, "temperature": 2.0}),
-    (False, {"eps": 1e-3}),
+    (False, {"unmasking_settings": {"eps": 1e-3}}),
     (False, {"n": 3, "best_of": 4, "temperature": 1.0}),
     (False, {"scorer": "interleaved", "logprobs": None}),
     *((True, more) for more in FULL),

@@ -42,7 +42,7 @@ _settings = {
     "top_p": st.sampled_from([1.0, 0.6]),
     "top_k": st.sampled_from([0, 3]),
     "seed": st.integers(0, 2**64 - 1),
-    "eps": st.sampled_from([None, 1e-3]),
+    "unmasking_settings": st.sampled_from([{}, {"eps": 1e-3}]),
     "unmasking": st.sampled_from(sorted(installed_catalog().unmasking_policies)),
     "cfg_scale": st.sampled_from([0.0, 1.0]),
     "reviser": st.sampled_from([None, "remask"]),

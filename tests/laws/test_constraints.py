@@ -190,7 +190,8 @@ PROMPTS = [[1, 2, 3, 4], [9, 8, 7, 6]]
 def assert_unchanged(llm: LLM, monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
     """Assert that a constraint that all texts meet changes no token."""
     candidates_are(SIZE, monkeypatch)
-    params = matching(ANYTHING, tempered_confidence=False, **more)
+    settings = {"tempered_confidence": False, **more.pop("unmasking_settings", {})}
+    params = matching(ANYTHING, unmasking_settings=settings, **more)
     free = params.model_copy(update={"constraint": None, "constraint_settings": {}})
     for one, other in zip(llm.generate(PROMPTS, params), llm.generate(PROMPTS, free), strict=True):
         assert one.outputs[0].token_ids == other.outputs[0].token_ids
@@ -200,9 +201,9 @@ def assert_unchanged(llm: LLM, monkeypatch: pytest.MonkeyPatch, **more: Any) -> 
     "more",
     [
         *({"unmasking": policy} for policy in POLICIES),
-        {"steps": 8, "eps": 1e-3},
+        {"steps": 8, "unmasking_settings": {"eps": 1e-3}},
         {"logit_bias": {65: 3.0, 66: -2.0}},
-        {"confidence_eos_eot_inf": True},
+        {"unmasking_settings": {"confidence_eos_eot_inf": True}},
     ],
     ids=str,
 )
@@ -236,13 +237,13 @@ IDS = ("logit_bias", "forbidden_token_ids")
         {"cfg_scale": 2.0},
         {"logit_bias": {ord("g"): 20.0, ord("r"): -20.0, 128: 9.0}},
         {"forbidden_token_ids": [ord("g")]},
-        {"logits_eos_inf": True},
+        {"unmasking_settings": {"logits_eos_inf": True}},
         {"best_of": 4, "n": 4, "temperature": 1.0},
         {"top_k": 2, "temperature": 2.0},
         {"top_p": 0.01, "temperature": 0.1},
         {"temperature": 1e-3},
-        {"confidence_eos_eot_inf": True},
-        {"steps": 8, "eps": 1e-3},
+        {"unmasking_settings": {"confidence_eos_eot_inf": True}},
+        {"steps": 8, "unmasking_settings": {"eps": 1e-3}},
         {"scorer": "mc", "scorer_settings": {"num_samples": 2}},
         *({"reviser": "remask", "reviser_settings": {"accept": "always", "threshold": 1.0} | more}
           for more in ({}, {"rounds": 3, "max_tokens": 3})),
@@ -250,7 +251,8 @@ IDS = ("logit_bias", "forbidden_token_ids")
     ids=str,
 )  # fmt: skip
 def test_whatever_else_is_asked_answers_are_valid(more: dict[str, Any], models: Any) -> None:
-    is_exact, most = "logits_eos_inf" in more, more.get("temperature", 1.0)
+    is_exact = "logits_eos_inf" in more.get("unmasking_settings", {})
+    most = more.get("temperature", 1.0)
     for llm in (ASCII, models("SDAR-b4"), models("dream")):
         if llm is not ASCII:
             more = {name: value for name, value in more.items() if name not in IDS}
@@ -282,7 +284,7 @@ def test_alone_equals_batched_and_a_seed_draws_again() -> None:
         ("stop", {"stop": ["x"]}),
         ("allowed_token_ids", {"allowed_token_ids": [65]}),
         ("max_tokens", {"max_tokens": 2}),
-        ("max_tokens", {"logits_eos_inf": True, "max_tokens": 60}),
+        ("max_tokens", {"unmasking_settings": {"logits_eos_inf": True}, "max_tokens": 60}),
         ("constraint", {"forbidden_token_ids": [ord("e")]}),
         ("constraint", {"constraint_settings": {"regex": "a{20001}"}}),
     ],

@@ -96,12 +96,12 @@ def _unstated(family: Attention | Varying, where: str) -> str:
     if isinstance(family, Varying) and BIDIRECTIONAL in variants(family):
         return (
             f"{where} does not say whether it attends in blocks, and its name has neither "
-            f"{' nor '.join(family.names)}: give block_size (--block-size), the tokens in a block, "
-            "or 0 for full attention"
+            f"{' nor '.join(family.names)}: give block_size "
+            "(--model-args block_size=32), the tokens in a block, or 0 for full attention"
         )
     return (
         f"{where} does not say how long its blocks are, and its format has several lengths: give "
-        "block_size (--block-size)"
+        "block_size (--model-args block_size=32)"
     )
 
 

@@ -35,10 +35,10 @@ OTHER_NAMES = (
 """Auto-regressive classes of transformers whose names do not end in ForCausalLM."""
 
 DIFFUSION_NAMES = {
-    "diffcoder": ", which --adapter stable-diffcoder loads",
-    "open[-_]d(coder|llm)": ", which --adapter open-dcoder loads",
-    "diffullama": ", which --adapter diffullama loads with the id of its mask (--mask-token-id)",
-    "diffugpt": ", which --adapter diffugpt loads with the id of its mask (--mask-token-id)",
+    "diffcoder": ", which --model-args adapter=stable-diffcoder loads",
+    "open[-_]d(coder|llm)": ", which --model-args adapter=open-dcoder loads",
+    "diffullama": ", which --model-args adapter=diffullama,mask_token_id=ID loads",
+    "diffugpt": ", which --model-args adapter=diffugpt,mask_token_id=ID loads",
     "bd3lm": "",
     "refusion": ", which no adapter here covers",
 }

@@ -27,7 +27,7 @@ def gpt2_settings(config: ConfigJson) -> ConfigFields:
 
 
 DIFFULLAMA = Family(
-    about="DiffuLLaMA, on Llama, where --adapter names it.",
+    about="DiffuLLaMA, on Llama, where `adapter` names it.",
     example="diffusionfamily/diffullama",
     model_class="LlamaForCausalLM",
     translate=llama_settings,
@@ -36,7 +36,7 @@ DIFFULLAMA = Family(
 
 DIFFUGPT = replace(
     DIFFULLAMA,
-    about="DiffuGPT, on GPT-2, where --adapter names it.",
+    about="DiffuGPT, on GPT-2, where `adapter` names it.",
     example="diffusionfamily/diffugpt-m",
     model_class="GPT2LMHeadModel",
     covered={

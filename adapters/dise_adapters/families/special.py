@@ -31,7 +31,7 @@ def special_tokens(
     if mask_id is None:
         raise CheckpointError(
             f"{config.where} names no mask token, so nothing can be denoised; give its id with "
-            "--mask-token-id (mask_token_id=...)"
+            "--model-args mask_token_id=ID (in Python mask_token_id=ID)"
         )
     if mask_token_id not in (None, mask_id):
         raise InputError(

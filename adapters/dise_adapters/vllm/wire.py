@@ -20,11 +20,14 @@ from pydantic import (
     PlainValidator,
     TypeAdapter,
     ValidationInfo,
+    create_model,
 )
 
 from dise_core import Ids, InputError, ModelError, ModelOutputError, Noise, Read, Reader, Reading
 from dise_core.arrays import log_odds, probabilities
+from dise_core.params.requests import SamplingParams
 from dise_core.plans.readouts import (
+    DRAWING,
     BiasPairs,
     Candidates,
     Confidence,
@@ -111,12 +114,21 @@ class _TokenLogProbsJson(ReadoutJson):
     targets: KnownIds
 
 
-class _CandidatesJson(ReadoutJson):
+_Drawing: Any = create_model(  # type: ignore[call-overload]
+    "_Drawing",
+    __base__=ReadoutJson,
+    **{
+        name: (f.annotation, f)
+        for name, f in SamplingParams.model_fields.items()
+        if name in DRAWING
+    },
+)
+"""What requests say of drawing, in their own bounds."""
+
+
+class _CandidatesJson(_Drawing):  # type: ignore[misc]
     asks_for = Candidates
     readout: Literal["candidates"] = "candidates"
-    temperature: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    top_p: float = Field(default=1.0, gt=0, le=1)
-    top_k: int = Field(default=0, ge=0)
     noise: NoiseWords | None = None
     confidence: Confidence = "probability"
     forbidden: IdTuple = ()

@@ -38,7 +38,8 @@ REASONS = {
     "the model writes no refusal and no reasoning apart from its answer": (
         'reasoning_effort="none" thinking_token_budget= refusal='
     ),
-    "an answer ends with the model's end token or before a stop text; see dise.logits_eos_inf": (
+    "an answer ends with the model's end token or before a stop text; see logits_eos_inf of "
+    "dise.unmasking_settings": (
         "ignore_eos=false min_tokens=0 stop_token_ids=[] include_stop_str_in_output=false "
         "stop_regex= no_stop_trim=false"
     ),

@@ -206,5 +206,5 @@ def _allowed(queries: Tensor, keys: Tensor) -> Tensor:
 
 @hookimpl
 def dise_mask_predictors() -> dict[str, type[MaskPredictor]]:
-    """Return the adapters by the names that --adapter takes."""
+    """Return the adapters by the names that `adapter` takes."""
     return {"mdlm": MDLM, "sedd": SEDD, "bd3lm": BD3LM}

@@ -15,12 +15,12 @@ from torch import Tensor
 from dise_adapters.local.reading.candidates import choose, ids_on, log_normalizer, spread
 from dise_core import Candidates, Distribution, Ids, Read, Reading, TokenLogProbs, TopLogProbs
 from dise_core.arrays import probabilities
-from dise_core.plans.readouts import Readout
+from dise_core.plans.readouts import DRAWING, Readout
 
 PER_ROW = ("targets", "noise")
 """The fields of readouts that are about each row, in which reads of one group may differ."""
 
-UNUSED = (*PER_ROW, "temperature", "top_p", "top_k")
+UNUSED = (*PER_ROW, *DRAWING)
 """The same, and what changes nothing where no candidate is drawn or ranked by what is drawn."""
 
 
