@@ -40,7 +40,7 @@ def register() -> None:
 
     for model_type, config in CONFIGS.items():
         AutoConfig.register(model_type, config, exist_ok=True)
-    known = ModelRegistry.get_supported_archs()
+    architectures = ModelRegistry.get_supported_archs()
     for name in ARCHITECTURES:
-        if name not in known:
+        if name not in architectures:
             ModelRegistry.register_model(name, f"{__name__}:{name}")

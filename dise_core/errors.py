@@ -49,20 +49,20 @@ class UnknownNameError(InputError):
         self,
         kind: str,
         name: str,
-        known: Iterable[str],
+        choices: Iterable[str],
         detail: str = "",
         near: Iterable[str] | None = None,
     ) -> None:
-        names = sorted(known)
+        names = sorted(choices)
         hint = did_you_mean(name, names if near is None else near)
         listed = ", ".join(names) or "none"
         end = f". {detail}" if detail else ""
         super().__init__(f"unknown {kind} {name!r}{hint or '.'} Known: {listed}{end}", kind)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, choices: Iterable[str]) -> str:
     """Return ". Did you mean 'NAME'?" with the nearest known name, "" where none is near."""
-    others = [other for other in known if other != name]
+    others = [other for other in choices if other != name]
     nearest = difflib.get_close_matches(name[:100], others, n=1)
     return f". Did you mean {nearest[0]!r}?" if nearest else ""
 

@@ -200,10 +200,10 @@ class DecisionCalibration(CalibrationFile):
         if there is none, or if it was made for another question; the error shows both.
         """
         fit = self.names.get(question.name or "") or self.types.get(question.type)
-        known = [*map(repr, self.names), *(f"any {name}" for name in self.types)]
+        choices = [*map(repr, self.names), *(f"any {name}" for name in self.types)]
         if fit is None:
-            asked = f"a {question.type} named {question.name!r:.80}"
-            refuse_other([("questions", known, asked)], "questions", FIT_AGAIN)
+            subject = f"a {question.type} named {question.name!r:.80}"
+            refuse_other([("questions", choices, subject)], "questions", FIT_AGAIN)
         assert fit is not None, "else it was refused"
         refuse_other(fit.facts(question), "questions", FIT_AGAIN)
         return fit

@@ -121,8 +121,8 @@ _FORMS: dict[str, tuple[str, str, Callable[[Any], object]]] = {
 
 def _engine(without: Fields | None = None) -> FieldOptions:
     """Return how a model is loaded, with the options that only one engine takes."""
-    own = (entry.load().options for entry in installed_plugins().engines.values())
-    return FieldOptions(EngineConfig, without, panel=MODEL, more=own)
+    engines = (entry.load().options for entry in installed_plugins().engines.values())
+    return FieldOptions(EngineConfig, without, panel=MODEL, more=engines)
 
 
 def _routes() -> FieldOptions:
@@ -175,5 +175,5 @@ def sampling_params(parts: Parts) -> SamplingParams:
 
 def runner_of(files: Fields) -> FileRunner | None:
     """Return the guest that answers the requests of a file, if one does."""
-    made = (cls(**{name: files[name] for name in cls.model_fields}) for cls in runners())
-    return next((runner for runner in made if runner.takes(files)), None)
+    instances = (cls(**{name: files[name] for name in cls.model_fields}) for cls in runners())
+    return next((runner for runner in instances if runner.takes(files)), None)

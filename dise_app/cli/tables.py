@@ -26,7 +26,7 @@ MODEL_ARGS = (
     "may be repeated. Keys:"
 )
 
-Function = Callable[..., None]
+VerbFunction = Callable[..., None]
 
 REQUIRED = inspect.Parameter.empty
 
@@ -110,13 +110,13 @@ class FieldOptions:
         for kind in STRATEGIES:
             if kind.option in explicit and kind.option in self._fields:
                 _use_classes(kind, values[kind.option])
-        named = {
+        chosen_names = {
             name: settings(values[flag]) if get_origin(field.annotation) is dict else values[flag]
             for flag, (name, field) in self._fields.items()
             if flag in explicit
         }
         args = values["model_args"] if self._model_args and "model_args" in explicit else ()
-        return {**self._defaults, **_model_args(args, self._model_args), **named}
+        return {**self._defaults, **_model_args(args, self._model_args), **chosen_names}
 
 
 OptionTable = Own | FieldOptions
@@ -203,7 +203,7 @@ class Verb:
     """A verb, whose options are made once typer asks for its signature."""
 
     def __init__(
-        self, function: Function, most_used: Sequence[str], tables: Mapping[str, Table]
+        self, function: VerbFunction, most_used: Sequence[str], tables: Mapping[str, Table]
     ) -> None:
         functools.update_wrapper(
             self, function, ("__module__", "__name__", "__qualname__", "__doc__")
@@ -224,14 +224,16 @@ class Verb:
     def __signature__(self) -> inspect.Signature:
         options = {n: its for table in self._tables.values() for n, its in table.options.items()}
         first = {name: options[name] for name in self._most_used if name not in self._own}
-        made = {"context": (typer.Context, REQUIRED)}
-        made |= {name: (own.annotation, own.default) for name, own in self._own.items()}
-        made |= first | options | {"debug": DEBUG}
+        signature = {"context": (typer.Context, REQUIRED)}
+        signature |= {
+            name: (parameter.annotation, parameter.default) for name, parameter in self._own.items()
+        }
+        signature |= first | options | {"debug": DEBUG}
         keyword = inspect.Parameter.KEYWORD_ONLY
         return inspect.Signature(
             [
                 inspect.Parameter(name, keyword, default=default, annotation=kind)
-                for name, (kind, default) in made.items()
+                for name, (kind, default) in signature.items()
             ]
         )
 
@@ -254,7 +256,7 @@ class Verb:
         self._function(**{name: values[name] for name in self._own}, **parts)
 
 
-def verb(*most_used: str, **tables: Table) -> Callable[[Function], Verb]:
+def verb(*most_used: str, **tables: Table) -> Callable[[VerbFunction], Verb]:
     """Return a decorator that gives a verb the tables' options after its own, which it
     gets as its argument `parts`, and --debug, which main reads. most_used: the options of
     its first group, its own among them.

@@ -54,46 +54,46 @@ async def _check(add: RouteAdder, bodies: Mapping[str, Fields], service: Service
         service.begin(llm)
         for route in (route for route in router.routes if isinstance(route, APIRoute)):
             for method in route.methods or ():
-                what = f"{method} {route.path}"
+                request = f"{method} {route.path}"
                 ask = partial(_ask, client, method, route.path)
                 if route.body_field is None:
                     await ask(None)
                 else:
-                    expect(route.path in bodies, f"a right body of {what} must be given")
+                    expect(route.path in bodies, f"a right body of {request} must be given")
                     model = route.body_field.field_info.annotation
-                    await _check_body(what, ask, model, bodies[route.path])
+                    await _check_body(request, ask, model, bodies[route.path])
                 is_free = method != "GET" or not toy.batches
-                expect(is_free, f"{what} must ask nothing of the model")
+                expect(is_free, f"{request} must ask nothing of the model")
                 toy.batches.clear()
 
 
-async def _check_body(what: str, ask: Ask, model: Any, body: Fields) -> None:
+async def _check_body(request: str, ask: Ask, model: Any, body: Fields) -> None:
     is_body = isinstance(model, type) and issubclass(model, Body)
-    expect(is_body, f"{what} must take a Body of dise_app, not {model!r:.80}")
-    expect(await ask(body) < 400, f"{what} must answer the right body")
+    expect(is_body, f"{request} must take a Body of dise_app, not {model!r:.80}")
+    expect(await ask(body) < 400, f"{request} must answer the right body")
     unknown = {**body, "no such field": 1}
-    expect(await ask(unknown) >= 400, f"{what} must refuse an unknown field")
+    expect(await ask(unknown) >= 400, f"{request} must refuse an unknown field")
     for name, value in body.items():
         await ask({key: other for key, other in body.items() if key != name})
         for strange in STRANGE:
             await ask({**body, name: strange})
         if isinstance(value, str):
             is_bound = await ask({**body, name: HUGE}) >= 400
-            expect(is_bound, f"{what} must refuse a million characters in {name!r}")
+            expect(is_bound, f"{request} must refuse a million characters in {name!r}")
         elif type(value) in (int, float):
             with suppress(ValidationError):  # not sent: it might never be answered
                 model.model_validate({**body, name: 2**70})
-                raise AssertionError(f"{what} must bound the number {name!r}, by Field")
+                raise AssertionError(f"{request} must bound the number {name!r}, by Field")
 
 
 async def _ask(client: httpx.AsyncClient, method: str, path: str, body: object) -> int:
     """Return the answer's status: it must be JSON, and say why if it refuses."""
-    what = f"{method} {path} with the body {body!r:.200}"
+    request = f"{method} {path} with the body {body!r:.200}"
     answer = await client.request(method, path, json=body)
     status, kind = answer.status_code, answer.headers.get("content-type")
-    expect(status < 500, f"{what} must not fail with status {status}")
-    expect(kind == "application/json", f"{what} must be answered with JSON, not {kind}")
+    expect(status < 500, f"{request} must not fail with status {status}")
+    expect(kind == "application/json", f"{request} must be answered with JSON, not {kind}")
     is_told = status < 400 or '"error":' in answer.text
-    promise = f"{what} must be refused with error.message, not {answer.text!r:.80}"
+    promise = f"{request} must be refused with error.message, not {answer.text!r:.80}"
     expect(is_told, promise)
     return status

@@ -195,18 +195,18 @@ class _Worker:
             self._process.stdin.write(question + b"\n")
             self._process.stdin.flush()
         head = self._process.stdout.readline()
-        told: dict[str, Any] = json.loads(head) if head.endswith(b"\n") else {}
+        reply: dict[str, Any] = json.loads(head) if head.endswith(b"\n") else {}
         parts = []
-        if "states" in told:
-            size = told["states"]
+        if "states" in reply:
+            size = reply["states"]
             parts = [np.empty(size + 1, np.bool_), np.empty((size + 3, 256), np.int32)]
         for part in parts:
             if self._process.stdout.readinto(part.data.cast("B")) < part.nbytes:
-                told = {}
-        if not told:
+                reply = {}
+        if not reply:
             return self._process.wait()
-        self._stays = told["stays"]
-        return Automaton(parts[1], parts[0]) if parts else told
+        self._stays = reply["stays"]
+        return Automaton(parts[1], parts[0]) if parts else reply
 
     def kill(self) -> None:
         """End the process, from any thread."""

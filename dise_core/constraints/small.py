@@ -64,7 +64,7 @@ def _is_small(expression: str) -> bool:
             groups_of.setdefault(text, []).append(group)
     # From 0 it looks for the first sentinel anywhere, as the library does, too.
     left: list[tuple[int, ...]] = [(0,), (1,)]
-    known, num_steps, num_edges = {*left}, 0, 0
+    reached, num_steps, num_edges = {*left}, 0, 0
     while left and num_steps <= MAX_STEPS and num_edges <= MAX_EDGES:
         before = left.pop()
         threads = _behind(program, before)
@@ -75,8 +75,8 @@ def _is_small(expression: str) -> bool:
                 num_edges += edges[group]
         for places in targets.values():
             behind = (*places, 0) if 0 in before else places
-            if behind not in known:
-                known.add(behind)
+            if behind not in reached:
+                reached.add(behind)
                 left.append(behind)
         num_steps += len(threads) + sum(map(len, targets.values()))
         num_edges += STATE
@@ -103,10 +103,10 @@ def _program(expression: str) -> Program | None:
             case "either":
                 first, program, part = _either(first, program + part), [], []
             case "count":
-                least, most = _counts(token)
-                if len(part) * max(least, most or 1) > MAX_PROGRAM:
+                lowest, highest = _counts(token)
+                if len(part) * max(lowest, highest or 1) > MAX_PROGRAM:
                     return None
-                part = _repeated(part, least, most, is_lazy=token["count"][1:].endswith("?"))
+                part = _repeated(part, lowest, highest, is_lazy=token["count"][1:].endswith("?"))
             case "atom":
                 program += part
                 part = [token["atom"]]
@@ -118,8 +118,8 @@ def _program(expression: str) -> Program | None:
 def _counts(token: re.Match[str]) -> tuple[int, int | None]:
     if token["least"] is None:
         return int(token["count"][0] == "+"), 1 if token["count"][0] == "?" else None
-    least, most = int(token["least"]), token["most"]
-    return least, least if token["range"] is None else int(most) if most else None
+    lowest, highest = int(token["least"]), token["most"]
+    return lowest, lowest if token["range"] is None else int(highest) if highest else None
 
 
 def _either(one: Program | None, other: Program) -> Program:
@@ -128,39 +128,43 @@ def _either(one: Program | None, other: Program) -> Program:
     return [(1, len(one) + 2), *one, (len(other) + 1,), *other]
 
 
-def _repeated(part: Program, least: int, most: int | None, is_lazy: bool) -> Program:
+def _repeated(part: Program, lowest: int, highest: int | None, is_lazy: bool) -> Program:
     def fork(size: int) -> Step:
         return (size, 1) if is_lazy else (1, size)
 
     size = len(part) + 1
-    if most is None:
-        return part * least + [fork(size + 1), *part, (-size,)]
-    optional = ([fork((most - done) * size), *part] for done in range(least, most))
-    return part * least + [step for option in optional for step in option]
+    if highest is None:
+        return part * lowest + [fork(size + 1), *part, (-size,)]
+    optional = ([fork((highest - done) * size), *part] for done in range(lowest, highest))
+    return part * lowest + [step for option in optional for step in option]
 
 
 def _behind(program: Program, places: Iterable[int]) -> list[int]:
     """Return all places that a run at these is at, best first."""
-    found: dict[int, None] = {}
+    states: dict[int, None] = {}
     left = [*places][::-1]
     while left:
         place = left.pop()
-        if place not in found:
-            found[place] = None
+        if place not in states:
+            states[place] = None
             step = program[place]
             if isinstance(step, tuple):
                 left += [place + distance for distance in step[::-1]]
-    return list(found)
+    return list(states)
 
 
 def _edges(sets: set[str]) -> Counter[CharGroup]:
     """Return how many edges between bytes the characters take that the same sets hold."""
-    told = {character for text in sets for character in text if character > "\x7f"}
-    told |= {chr(int(code, 16)) for text in sets for code in re.findall(r"\\x([89a-fA-F].)", text)}
-    beside = {chr(min(ord(character) + step, ord(LAST))) for character in told for step in (-1, 1)}
+    characters = {character for text in sets for character in text if character > "\x7f"}
+    characters |= {
+        chr(int(code, 16)) for text in sets for code in re.findall(r"\\x([89a-fA-F].)", text)
+    }
+    beside = {
+        chr(min(ord(character) + step, ord(LAST))) for character in characters for step in (-1, 1)
+    }
     holds = {text: re.compile(text).match for text in sets}
     edges = Counter[CharGroup]()
-    for character in {*map(chr, range(128)), *told, *beside, LAST}:
+    for character in {*map(chr, range(128)), *characters, *beside, LAST}:
         group = frozenset(text for text in sets if holds[text](character))
         wide = WIDE if character == LAST else APART
         edges[group] += 1 if character < "\x80" else LETTER if group == {character} else wide

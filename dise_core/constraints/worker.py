@@ -57,13 +57,13 @@ def main() -> None:
     is_making = threading.Event()
     threading.Thread(target=watch, args=(is_making,), daemon=True).start()
     for question in questions:
-        asked = json.loads(question)
-        if asked["maker"] is not None:
+        query = json.loads(question)
+        if query["maker"] is not None:
             with suppress(BaseException):  # it is told below
-                class_of(asked["maker"])
+                class_of(query["maker"])
         is_making.set()
         limit(SECONDS, MAX_BYTES if soft == resource.RLIM_INFINITY else min(soft, MAX_BYTES))
-        _answer(asked, answers)
+        _answer(query, answers)
         limit(0, soft)
         is_making.clear()
 
@@ -100,20 +100,20 @@ def _seconds_of_others() -> float:
     return time.process_time() - time.thread_time()
 
 
-def _answer(asked: Fields, answers: BufferedWriter) -> None:
-    told: dict[str, object] = {}
+def _answer(query: Fields, answers: BufferedWriter) -> None:
+    head: dict[str, object] = {}
     parts: tuple[memoryview, ...] = ()
     try:
-        text, maker = str(asked["text"]), asked["maker"]
+        text, maker = str(query["text"]), query["maker"]
         automaton = automaton_of(text if maker is None else _translate(str(maker), text))
-        told["states"] = automaton.num_states
+        head["states"] = automaton.num_states
         parts = automaton.accepting.data, automaton.table.data
     except InputError as error:
-        told |= {"refusal": str(error), "parameter": error.parameter}
+        head |= {"refusal": str(error), "parameter": error.parameter}
     except BrokenError as error:
-        told["broken"] = str(error)
-    told["stays"] = peak_bytes() < MAX_KEPT
-    answers.write(json.dumps(told).encode() + b"\n")
+        head["broken"] = str(error)
+    head["stays"] = peak_bytes() < MAX_KEPT
+    answers.write(json.dumps(head).encode() + b"\n")
     for part in parts:
         answers.write(part.cast("B"))
     answers.flush()

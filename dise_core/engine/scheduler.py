@@ -108,9 +108,9 @@ class Scheduler:
                 continue
             row_tokens = self._tokens(row)
             is_window = row_tokens < len(row.token_ids)
-            most = self._most_tokens(request, is_window)
+            limit = self._most_tokens(request, is_window)
             num_seqs += row.num_sequences
-            if batch and (num_seqs > self.max_num_seqs or num_tokens + row_tokens > most):
+            if batch and (num_seqs > self.max_num_seqs or num_tokens + row_tokens > limit):
                 break
             num_tokens += row_tokens
             has_windows |= is_window

@@ -215,9 +215,9 @@ class AsyncLLM(FromModel):
         finally:
             future.cancel()
 
-    async def update_weights(self, named: Iterable[tuple[str, Any]]) -> None:
+    async def update_weights(self, weights: Iterable[tuple[str, Any]]) -> None:
         """Update the weights as LLM does, between two steps of the engine."""
-        update = partial(self._llm.update_weights, list(named))
+        update = partial(self._llm.update_weights, list(weights))
         await asyncio.wrap_future(self.engine.call(update))
 
     async def close(self, grace: float = 30.0) -> int:

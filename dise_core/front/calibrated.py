@@ -70,7 +70,7 @@ class Calibrations:
         if self.named is not None:
             reason = why_not(self.named, answers)
             return Calibrated(self.named) if reason is None else Calibrated(None, reason)
-        fitting = (own for own in self.own if why_not(own, answers) is None)
+        fitting = (calibration for calibration in self.own if why_not(calibration, answers) is None)
         return Calibrated(next(fitting, None))
 
     def stopping(self, answers: Answers) -> Calibration | None:

@@ -161,7 +161,7 @@ class LLM(FromModel, Verbs):
         """Load the weights that are not loaded yet. Raises ModelError if that fails."""
         self.engine.load()
 
-    def update_weights(self, named: Iterable[tuple[str, Any]]) -> None:
+    def update_weights(self, weights: Iterable[tuple[str, Any]]) -> None:
         """Copy tensors over the model's weights, all or some, by the names that
         transformers or the checkpoint give them, and forget what is kept of texts. Its
         own calibrations hold no longer.
@@ -175,7 +175,7 @@ class LLM(FromModel, Verbs):
             raise InputError(
                 "The calibration is of the old weights: load the model without it.", "calibration"
             )
-        self.predictor.update_weights(dict(named))
+        self.predictor.update_weights(dict(weights))
         resolver = replace(planner.resolver, calibrations=Calibrations())
         self._open = (replace(planner, resolver=resolver), engine)
 

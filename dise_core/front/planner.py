@@ -90,8 +90,8 @@ class Planner:
         None: if it is a text.
         """
         check_choice(finished, "finished")
-        given = self.prompts.read_or_none(prompt, chat)
-        request = self.resolver.scoring(given, [response], params, finished)
+        given_prompt = self.prompts.read_or_none(prompt, chat)
+        request = self.resolver.scoring(given_prompt, [response], params, finished)
         return (yield from self._score(request))
 
     def rank(
@@ -110,8 +110,8 @@ class Planner:
         check_list(candidates, "candidates", "a list of texts or of token ids")
         if len(candidates) == 0:
             raise InputError("no candidate given", "candidates")
-        given = self.prompts.read_or_none(prompt, chat)
-        request = self.resolver.scoring(given, candidates, params, bool(finished))
+        given_prompt = self.prompts.read_or_none(prompt, chat)
+        request = self.resolver.scoring(given_prompt, candidates, params, bool(finished))
         return (yield from self._score(request))
 
     def texts(
@@ -122,9 +122,9 @@ class Planner:
         chat: bool | None = None,
     ) -> list[TokenSequence]:
         """Return the texts that `score` would score, for several scorers."""
-        given = self.prompts.read_or_none(prompt, chat)
+        given_prompt = self.prompts.read_or_none(prompt, chat)
         block_length = fitted(params, self.predictor.info).block_length
-        return self.resolver.texts(given, responses, block_length)
+        return self.resolver.texts(given_prompt, responses, block_length)
 
     def end_id(self, prompt: Prompt, chat: bool | None = None) -> int | None:
         return self.prompts.end_id(self.prompts.read_or_none(prompt, chat))

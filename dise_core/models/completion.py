@@ -103,10 +103,10 @@ def check_abilities(read: Read, info: ModelInfo, abilities: frozenset[Ability]) 
         ("two-stream", has_context, "a masked text beside the finished one", another),
         ("shadow", read.shadow, "shadows of its tokens", shadows),
     )
-    for ability, is_needed, what, advice in needs:
+    for ability, is_needed, content, advice in needs:
         if is_needed and ability not in abilities:
             raise InputError(
-                f"{info.name!r:.80} cannot read {what} ({ability}) as it is loaded: {advice}",
+                f"{info.name!r:.80} cannot read {content} ({ability}) as it is loaded: {advice}",
                 "scorer",
             )
 

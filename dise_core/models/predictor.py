@@ -137,7 +137,7 @@ class MaskPredictor(ABC):
     def load_weights(self, shown: Shown = unshown) -> None:  # noqa: B027
         """Load weights that are not loaded. shown: shows it. Raises as `load`."""
 
-    def update_weights(self, named: Mapping[str, Any]) -> None:  # noqa: ARG002
+    def update_weights(self, weights: Mapping[str, Any]) -> None:  # noqa: ARG002
         """Copy tensors over the weights of those names, and forget what is kept of texts.
         Raises InputError, before any is changed, for a name or a shape that the model
         lacks, and for a model whose weights cannot be replaced.

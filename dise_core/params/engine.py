@@ -146,7 +146,7 @@ class EngineConfig(Params):
         model_only = marked(type(self), NOT_THE_JUDGES) | {"judge_device", "judge_dtype"}
         judge_only = {"device": self.judge_device, "dtype": self.judge_dtype}
         fields = self.model_dump(exclude=model_only)
-        own = {name: value for name, value in judge_only.items() if value}
-        config = type(self)(**fields | own)
-        config._shared = frozenset(fields.keys() - own.keys())
+        values = {name: value for name, value in judge_only.items() if value}
+        config = type(self)(**fields | values)
+        config._shared = frozenset(fields.keys() - values.keys())
         return config

@@ -49,15 +49,15 @@ def marked(params: type[BaseModel], mark: Mark) -> set[str]:
 
 
 def remaining(
-    params: type[BaseModel], defaults: Fields, given: Fields, usual: Callable[[str], object]
+    params: type[BaseModel], defaults: Fields, values: Fields, usual: Callable[[str], object]
 ) -> Record:
     """Return the defaults of the options that are not given, without those that do not
     apply beside them: the settings of an option whose value is not its `usual` one, and
     what its marks name.
     """
-    dropped = {*given}
-    for name in given.keys() & params.model_fields:
-        is_changed = given[name] != usual(name)
+    dropped = {*values}
+    for name in values.keys() & params.model_fields:
+        is_changed = values[name] != usual(name)
         if is_changed:
             dropped.add(f"{name}_settings")
         for mark in params.model_fields[name].metadata:

@@ -130,12 +130,12 @@ READOUTS: frozenset[type[Readout]] = frozenset(get_args(Readout))
 
 def named_ids(readout: Readout) -> tuple[Ids, ...]:
     """Return the token ids that a readout asks for by name, int64 [N] each."""
-    named: tuple[Ids, ...] = ()
+    ids: tuple[Ids, ...] = ()
     if isinstance(readout, TokenLogProbs | TopLogProbs) and readout.targets is not None:
-        named = (readout.targets,)
+        ids = (readout.targets,)
     if isinstance(readout, TopLogProbs):
-        named = (np.array(readout.ids, np.int64), *named)
-    return named
+        ids = (np.array(readout.ids, np.int64), *ids)
+    return ids
 
 
 def has_confidences(readout: Readout) -> bool:

@@ -210,10 +210,10 @@ class Catalog:
         """Return the options of loading that are not at their default, those of an engine
         too; of a judge its own.
         """
-        own = self.backend(config.engine).options_of(config)
+        options = self.backend(config.engine).options_of(config)
         names = {*EngineConfig.model_fields}
         changed = config.model_dump(include=names, exclude_defaults=True)
-        changed |= own.model_dump(exclude_defaults=True)
+        changed |= options.model_dump(exclude_defaults=True)
         return changed.keys() - marked(EngineConfig, Mark.NOT_OF_LOADING) - config.shared
 
     def _check_others(self, option: str, value: object) -> None:

@@ -121,9 +121,9 @@ def _tokens(account: Account) -> Iterator[ExplainedToken]:
     weights = account.transcript.score.weights
     counted = repeat(None) if weights is None else weights.tolist()
     weight_of = dict(zip(account.counting.tolist(), counted, strict=False))
-    asked = {position for read in account.reads for position in read.positions}
-    shown = {*range(text.prompt_length, len(text)), *weight_of, *asked}
-    for at in sorted(shown.intersection(range(len(text)))):
+    read_positions = {position for read in account.reads for position in read.positions}
+    positions = {*range(text.prompt_length, len(text)), *weight_of, *read_positions}
+    for at in sorted(positions.intersection(range(len(text)))):
         yield ExplainedToken(
             at,
             int(text.ids[at]),

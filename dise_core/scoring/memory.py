@@ -19,7 +19,7 @@ class Memory:
     knows_tokens: ClassVar[bool] = False
     """Whether `known` may know anything."""
 
-    def begin(self, context: Ids, most: int) -> None:
+    def begin(self, context: Ids, max_tokens: int) -> None:
         """Start to fill the masks of a text that may grow to `most` tokens. context: what
         precedes them, int64 [C], for keys and values to be reused; empty where none are.
         """

@@ -72,11 +72,11 @@ def check_types(read: Read, reading: object, vocab_size: int) -> None:
         fields.append(("confidences", reading.confidences, np.float64, shape[:1]))
     for name, value, kind, lengths in fields:
         is_right = isinstance(value, np.ndarray) and value.dtype == kind and value.shape == lengths
-        found = type(value).__name__
+        description = type(value).__name__
         if isinstance(value, np.ndarray):
-            found = f"{value.dtype} {list(value.shape)}"
+            description = f"{value.dtype} {list(value.shape)}"
         expect(
             is_right,
             f"Reading.{name} of {type(read.readout).__name__} must be a numpy array, "
-            f"{np.dtype(kind)} {list(lengths)} where vocab_size is {vocab_size}, not {found}",
+            f"{np.dtype(kind)} {list(lengths)} where vocab_size is {vocab_size}, not {description}",
         )

@@ -89,15 +89,15 @@ def check_longest(predictor: MaskPredictor) -> None:
     check_types(read, reading, info.vocab_size)
 
 
-def _difference(one: Reading, other: object, tolerance: float) -> str:
+def _difference(first: Reading, second: object, tolerance: float) -> str:
     """Return how an answer differs from a right one; "" if it does not."""
-    if not isinstance(other, Reading) or np.shape(other.logprobs) != one.logprobs.shape:
-        return f"the answer is {other!r:.80}"
-    gap = gap_between(one.logprobs, other.logprobs)
+    if not isinstance(second, Reading) or np.shape(second.logprobs) != first.logprobs.shape:
+        return f"the answer is {second!r:.80}"
+    gap = gap_between(first.logprobs, second.logprobs)
     if gap > tolerance:
         return f"log-probabilities differ by {gap}"
-    if not np.array_equal(one.token_ids, other.token_ids):
-        return f"the tokens are {one.token_ids} and {other.token_ids}"
+    if not np.array_equal(first.token_ids, second.token_ids):
+        return f"the tokens are {first.token_ids} and {second.token_ids}"
     return ""
 
 

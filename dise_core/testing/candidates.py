@@ -84,8 +84,8 @@ def _ignored(predictor: MaskPredictor, read: Read, rows: Floats, token_ids: Ids)
     greedy = replace(read, readout=replace(readout, temperature=0.0))
     if not readout.is_drawn or np.array_equal(naive_readout(rows, greedy).token_ids, token_ids):
         return ""
-    [other] = ask(predictor, [replace(read, readout=replace(readout, noise=Noise(6)))])
-    is_fixed = np.array_equal(other.token_ids, token_ids)
+    [again] = ask(predictor, [replace(read, readout=replace(readout, noise=Noise(6)))])
+    is_fixed = np.array_equal(again.token_ids, token_ids)
     return "the noise, whose seed changes no token" if is_fixed else ""
 
 

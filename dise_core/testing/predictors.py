@@ -200,13 +200,13 @@ def _questions(ids: Ids, predictor: MaskPredictor) -> list[Read]:
     positions, ids = np.arange(1, len(ids), 2), _with_mask(ids, predictor)
     mask_id = predictor.info.mask_token_id
     forbidden = () if mask_id is None else (mask_id,)
-    own = np.minimum(ids, predictor.info.vocab_size - 1)[positions]  # none is hidden
+    tokens = np.minimum(ids, predictor.info.vocab_size - 1)[positions]  # none is hidden
     readouts = (
-        TokenLogProbs(own),
+        TokenLogProbs(tokens),
         TopLogProbs(3),
         Candidates(forbidden=forbidden),
         Candidates(1.0, noise=Noise(5), forbidden=forbidden),
-        TopLogProbs(2, (1, 0), own, with_entropy=True),
+        TopLogProbs(2, (1, 0), tokens, with_entropy=True),
         Distribution(),
     )
     taken = [readout for readout in readouts if type(readout) in predictor.readouts]

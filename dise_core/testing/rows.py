@@ -101,9 +101,9 @@ def _check_later(predictor: MaskPredictor, read: Read) -> None:
 def _check_noise(predictor: MaskPredictor, read: Read, answered: Floats) -> None:
     if not predictor.info.is_time_conditioned:
         return
-    other = _logprobs(predictor, replace(read, noise=0.25))
+    again = _logprobs(predictor, replace(read, noise=0.25))
     expect(
-        not np.array_equal(other, answered),
+        not np.array_equal(again, answered),
         "a time-conditioned model must be read at the Read's noise level, which "
         "noise_levels tells: levels 0.25 and 0.75 are answered alike",
     )

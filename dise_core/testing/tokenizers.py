@@ -48,8 +48,8 @@ def check_special(tokenizer: Tokenizer, info: ModelInfo) -> None:
     """Check that the mask and the end tokens are in the vocabulary, and that no text has
     them.
     """
-    named = [("end token", end) for end in (*info.special.eos_ids, info.special.eos_id)]
-    for role, number in [("mask", info.mask_token_id), *named]:
+    tokens = [("end token", end) for end in (*info.special.eos_ids, info.special.eos_id)]
+    for role, number in [("mask", info.mask_token_id), *tokens]:
         if number is None:
             continue
         expect(

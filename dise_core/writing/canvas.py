@@ -105,10 +105,10 @@ class Canvases:
         now = canvas.logprobs
         if now is None:
             return ()
-        before, told = self._scored.get(canvas.sample, now[:0]), np.full(len(now), np.nan)
-        told[: len(before)] = before[: len(now)]
+        before, logprobs = self._scored.get(canvas.sample, now[:0]), np.full(len(now), np.nan)
+        logprobs[: len(before)] = before[: len(now)]
         self._scored[canvas.sample] = now.copy()
-        positions = np.flatnonzero(~np.isnan(now) & (now != told))
+        positions = np.flatnonzero(~np.isnan(now) & (now != logprobs))
         return tuple(zip(positions.tolist(), now[positions].tolist(), strict=True))
 
     def _texts(self, ids: Ids, positions: Ids) -> dict[int, str]:

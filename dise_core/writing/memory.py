@@ -39,9 +39,9 @@ class StepCache(Memory):
         self._context: Ids = np.zeros(0, np.int64)
         self._is_cached = False
 
-    def begin(self, context: Ids, most: int) -> None:
-        if most > self._room:
-            self._slot, self._room, self._is_cached = CacheSlot(), most, False
+    def begin(self, context: Ids, max_tokens: int) -> None:
+        if max_tokens > self._room:
+            self._slot, self._room, self._is_cached = CacheSlot(), max_tokens, False
         self._is_cached = self._is_cached and np.array_equal(context, self._context)
         self._context = context.copy()
 
@@ -77,9 +77,9 @@ class FinishedBlocks(Memory):
         self._logprobs: LogProbs = np.zeros(0, np.float32)
         """float32, as long as it; NaN where not known."""
 
-    def begin(self, context: Ids, most: int) -> None:  # noqa: ARG002
-        if most > self._room:
-            self._slot, self._room, self._cached = CacheSlot(), most, self._cached[:0]
+    def begin(self, context: Ids, max_tokens: int) -> None:  # noqa: ARG002
+        if max_tokens > self._room:
+            self._slot, self._room, self._cached = CacheSlot(), max_tokens, self._cached[:0]
 
     def hint(self, text: Ids, block: Ids, is_first: bool) -> CacheHint | None:  # noqa: ARG002
         if not self._is_caching:

@@ -106,8 +106,8 @@ def calibrate(path: Path, options: Fields, promises: Promises) -> Result:
         names=of_kind["name"],
         types=of_kind["type"],
     )
-    shown = "name" if of_kind["name"] else "type"
-    held_out = joined([labels for key, (_, labels) in fits.items() if key.startswith(shown)])
+    column = "name" if of_kind["name"] else "type"
+    held_out = joined([labels for key, (_, labels) in fits.items() if key.startswith(column)])
     texts = {key: _text(made) for key, (made, _) in fits.items()}
     printed = sentences.of_groups(texts, left_out)
     return Result(calibration, {"left_out": left_out}, printed, (held_out.scores, held_out, None))

@@ -32,7 +32,7 @@ from dise_eval.calibration.making import Promises
 LEAST_OF_TYPE = 100
 """Labels for a type of questions, and for a temperature."""
 
-ShareMap = Temperature | Tails | None
+Sharpening = Temperature | Tails | None
 
 
 def fitted(
@@ -47,11 +47,11 @@ def fitted(
     outcomes = partial(events, questions[0].type)
     outcomes(None, labels).check(min_labels)
 
-    def makings(labels: Labels) -> Iterator[Making[ShareMap]]:
+    def makings(labels: Labels) -> Iterator[Making[Sharpening]]:
         outcomes(None, labels).check(1)
         return _candidates(questions, len(labels))
 
-    def sure(map_: ShareMap, labels: Labels) -> Labels:
+    def sure(map_: Sharpening, labels: Labels) -> Labels:
         return likeliest(map_, _one_each(labels))
 
     found, coverage = making.fit(labels, makings, outcomes, promises, sure), promises.coverage
@@ -82,14 +82,14 @@ def _one_each(labels: Labels) -> Labels:
     return labels.of(np.random.default_rng(0).permutation(len(labels))).one_each()
 
 
-def likeliest(map_: ShareMap, labels: Labels) -> Labels:
+def likeliest(map_: Sharpening, labels: Labels) -> Labels:
     """Return the confidence in each likeliest answer, [n], and whether that is right."""
     shares, confidences = mapped(map_, labels.scores)
     is_right = np.take_along_axis(labels.is_right, shares.argmax(axis=1)[:, None], axis=1)[:, 0]
     return Labels(confidences, is_right, labels.questions)
 
 
-def events(kind: str, map_: ShareMap, labels: Labels) -> Labels:
+def events(kind: str, map_: Sharpening, labels: Labels) -> Labels:
     """Return the probabilities that figures are about, [n], and whether it is so: of a
     predicate that it is yes, else that the likeliest answer is right.
     """
@@ -98,7 +98,7 @@ def events(kind: str, map_: ShareMap, labels: Labels) -> Labels:
     return Labels(mapped(map_, labels.scores)[0][:, 0], labels.is_right[:, 0], labels.questions)
 
 
-def answer_sets(labels: Labels, map_: ShareMap, coverage: float) -> Coverage:
+def answer_sets(labels: Labels, map_: Sharpening, coverage: float) -> Coverage:
     """Return what split conformal prediction takes: of the scores 1 - p(truth) of n
     labels the ceil((n + 1) coverage)-th smallest. Raises InputError where n is less.
     labels: one of each input, unknown to the map.
@@ -116,7 +116,7 @@ def answer_sets(labels: Labels, map_: ShareMap, coverage: float) -> Coverage:
     return Coverage(coverage=coverage, num_labels=number, least=lowest)
 
 
-def _candidates(questions: Sequence[AnyQuestion], count: int) -> Iterator[Making[ShareMap]]:
+def _candidates(questions: Sequence[AnyQuestion], count: int) -> Iterator[Making[Sharpening]]:
     """Yield what makes maps; the first one leaves probabilities as they are."""
     yield lambda _: None
     kind, is_much = questions[0].type, count >= fitting.ENOUGH_FOR_ISOTONIC

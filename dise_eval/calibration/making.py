@@ -163,7 +163,7 @@ def fit_answers(
     name = method or ("isotonic" if len(labels) >= fitting.ENOUGH_FOR_ISOTONIC else "platt")
     making = partial(_of_both_kinds, name)
     fitted = fit(labels, lambda _: [making], fitting.probable, promises)
-    made = Fit(
+    result = Fit(
         map=fitted.map,
         num_labels=len(labels),
         num_right=int(labels.is_right.sum()),
@@ -171,7 +171,7 @@ def fit_answers(
         figures=fitting.figures(fitted.held_out.scores, labels),
         threshold=fitted.threshold,
     )
-    return made, fitted
+    return result, fitted
 
 
 def _of_both_kinds(method: Method, labels: Labels) -> Map:

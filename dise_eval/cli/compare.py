@@ -78,11 +78,11 @@ def compare(
     from dise_eval.experiments.ways import Compared
     from dise_eval.experiments.waysfile import file_of, ways_of
 
-    given = _set(parts.instead)
-    _, file = file_of(os.path.join(".", ways), given)
+    changes = _set(parts.instead)
+    _, file = file_of(os.path.join(".", ways), changes)
     compared = ways_of(file)
-    llm, problems, mode = _opened(file, given, parts, parts.run, compared[0].params.seed or 0)
-    judge = given.get("judge", file.judge)
+    llm, problems, mode = _opened(file, changes, parts, parts.run, compared[0].params.seed or 0)
+    judge = changes.get("judge", file.judge)
     models = {
         way.model: answer.opened({"model": way.model, "judge": judge}, parts.engine)
         for way in compared
@@ -110,16 +110,16 @@ def recipe(*, parts: options.Parts) -> None:
     began = time.monotonic()
     if parts.named["recipe"] == LIST:
         return _list(parts.named["as_json"])
-    given = _set(parts.instead)
-    name, file = file_of(parts.named["recipe"], given)
+    changes = _set(parts.instead)
+    name, file = file_of(parts.named["recipe"], changes)
     if (published := file.published) is None:
         raise InputError(
             f'{name} has no "published" figure: run it with dise eval compare.', "recipe"
         )
     usual, way = file.way(name), file.way(name, parts.sampling)
     run = {**parts.named, "output": parts.named["output"] or Path("runs") / name}
-    llm, problems, mode = _opened(file, given, parts, run, way.params.seed or 0)
-    deviations = _deviations(file, usual.params, problems, given, parts)
+    llm, problems, mode = _opened(file, changes, parts, run, way.params.seed or 0)
+    deviations = _deviations(file, usual.params, problems, changes, parts)
     by = Followed(
         llm, problems, [way], mode, {}, deviations, began, published=published, usual_way=usual
     )
@@ -131,16 +131,16 @@ def _set(fields: Fields) -> Record:
 
 
 def _opened(
-    file: WaysFile, given: Fields, parts: options.Parts, run: Fields, seed: int
+    file: WaysFile, changes: Fields, parts: options.Parts, run: Fields, seed: int
 ) -> tuple[LLM, ProblemSet, Mode]:
     """Return what a file, with what is given instead, asks of which model."""
-    asked = file.model_copy(update={**given})
+    changed = file.model_copy(update={**changes})
     request = options.Parts(
         run=run,
-        data={"data_revision": None, "shots_file": None, **dict(asked), **given}
-        | {"dataset": asked.asked()},
-        models={"model": asked.model, "judge": asked.judge},
-        graded={"grader": asked.grader},
+        data={"data_revision": None, "shots_file": None, **dict(changed), **changes}
+        | {"dataset": changed.asked()},
+        models={"model": changed.model, "judge": changed.judge},
+        graded={"grader": changed.grader},
         engine=parts.engine,
     )
     llm, problems = load(request, seed)
@@ -148,14 +148,18 @@ def _opened(
 
 
 def _deviations(
-    file: WaysFile, usual: SamplingParams, problems: ProblemSet, given: Fields, parts: options.Parts
+    file: WaysFile,
+    usual: SamplingParams,
+    problems: ProblemSet,
+    changes: Fields,
+    parts: options.Parts,
 ) -> tuple[str, ...]:
     """Return in what a run is not the recipe's, as "temperature 0.7 instead of 0.0"."""
     fields, sampling, engine = dict(file), parts.sampling, parts.engine
     fields["shots_file"] = "the training split"
     changing = {*marked(EngineConfig, Mark.CHANGES_ANSWERS), "quantization", "lora"}
     pairs = [
-        *((key, given[key], fields[key]) for key in CHANGING if key in given),
+        *((key, changes[key], fields[key]) for key in CHANGING if key in changes),
         *((key, sampling[key], getattr(usual, key)) for key in sampling if key != "seed"),
         *((key, engine[key], "as usual") for key in engine if key in changing),
         ("data", problems.source, file.rows or problems.source),

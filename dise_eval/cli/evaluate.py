@@ -102,8 +102,8 @@ def load(parts: options.Parts, seed: int = 0, grader: str | None = None) -> tupl
     from dise_eval.experiments.scoring import Contenders
 
     check_folder(parts.run["output"])
-    named = vars(parts).get("scored", {"score": None})["score"]
-    Contenders.of(named or (), installed_catalog())
+    names = vars(parts).get("scored", {"score": None})["score"]
+    Contenders.of(names or (), installed_catalog())
     data = parts.data
     problems = questions.load(
         data["dataset"],

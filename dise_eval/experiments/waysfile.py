@@ -110,9 +110,9 @@ class WaysFile(Params):
     published: Published | None = None
     """The figure of the one way, which has the name of the file."""
 
-    def checked(self, path: Path, name: str, given: Collection[str]) -> Self:
+    def checked(self, path: Path, name: str, options: Collection[str]) -> Self:
         """Return what a file holds under a name, with its data beside it: see files_in."""
-        if self.dataset is None and "dataset" not in given:
+        if self.dataset is None and "dataset" not in options:
             raise InputError(
                 f'{path} names no data set: give it a "dataset", for example "countdown-short", '
                 "or name one with --dataset.",
@@ -128,14 +128,14 @@ class WaysFile(Params):
                 "request under each name.",
                 "ways",
             )
-        if is_published and "model" not in self.model_fields_set.union(given):
+        if is_published and "model" not in self.model_fields_set.union(options):
             raise InputError(f'{path} has a "published" figure, but names no "model".', "model")
-        for role in {"model", "judge"}.difference(given):
+        for role in {"model", "judge"}.difference(options):
             refuse_server(getattr(self, role), str(path), role)
         changes: Record = {"ways": {name: {}}} if is_published else {}
-        if self.data is not None and "data" not in given:
+        if self.data is not None and "data" not in options:
             changes["data"] = beside(path, str(self.data))
-        if self.dataset and is_file(self.dataset) and not {"data", "dataset"}.intersection(given):
+        if self.dataset and is_file(self.dataset) and not {"data", "dataset"}.intersection(options):
             changes["dataset"] = str(beside(path, self.dataset))
         return self.model_copy(update=changes)
 
@@ -188,13 +188,13 @@ def ways_of(file: WaysFile) -> list[Way]:
     return ways
 
 
-def file_of(name: str, given: Collection[str] = ()) -> tuple[str, WaysFile]:
-    """Return what a file holds, with its name, or the recipe of that name. given: see
+def file_of(name: str, options: Collection[str] = ()) -> tuple[str, WaysFile]:
+    """Return what a file holds, with its name, or the recipe of that name. options: see
     files_in. Raises InputError for an unknown recipe, and for a file of several.
     """
     if not is_file(name) and name not in shipped():
         raise UnknownNameError("recipe", name, shipped())
-    files = files_in(Path(name), given) if is_file(name) else {name: shipped()[name]}
+    files = files_in(Path(name), options) if is_file(name) else {name: shipped()[name]}
     if len(files) != 1:
         raise InputError(f"{name} holds {len(files)} recipes: keep one in it.", "recipe")
     return next(iter(files.items()))
@@ -207,9 +207,9 @@ def shipped() -> Mapping[str, WaysFile]:
     return {name: recipe for file in files for name, recipe in files_in(file).items()}
 
 
-def files_in(path: Path, given: Collection[str] = ()) -> dict[str, WaysFile]:
+def files_in(path: Path, options: Collection[str] = ()) -> dict[str, WaysFile]:
     """Return what a file holds by name: one, by that of the file; or recipes under
-    "recipes", which say what is their own and share the rest. given: fields that whoever
+    "recipes", which say what is their own and share the rest. options: fields that whoever
     runs it names instead. Raises InputError for anything else, and for what names a
     server, or data outside the file's folder.
     """
@@ -226,7 +226,7 @@ def files_in(path: Path, given: Collection[str] = ()) -> dict[str, WaysFile]:
             file = WaysFile.model_validate(_joined(shared, fields))
         except ValidationError as error:
             raise input_error(error, f"{path}, {name}", WaysFile.model_fields) from error
-        files[name] = file.checked(path, name, given)
+        files[name] = file.checked(path, name, options)
     return files
 
 

@@ -97,10 +97,10 @@ def with_batch_size(arguments: Sequence[str]) -> list[str]:
 
 def _refuse_servers(model_args: object, file: str) -> None:
     pairs = model_args.split(",") if isinstance(model_args, str) else ()
-    named: Fields = dict(pair.strip().partition("=")[::2] for pair in pairs)
-    named = model_args if isinstance(model_args, dict) else named
+    arguments: Fields = dict(pair.strip().partition("=")[::2] for pair in pairs)
+    arguments = model_args if isinstance(model_args, dict) else arguments
     for role in ("model", "judge"):
-        refuse_server(named.get(role), file, role, f"--model_args {role}=URL")
+        refuse_server(arguments.get(role), file, role, f"--model_args {role}=URL")
 
 
 def _yaml(path: str | None) -> Fields:

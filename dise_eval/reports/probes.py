@@ -88,13 +88,13 @@ def coherence(probe: Coherence, records: Sequence[Record]) -> Report:
 
 def _found(probe: Probe, records: Sequence[Record]) -> list[Any]:
     """Return what was found in texts that have tokens. Raises InputError for none."""
-    found = [record[probe.key] for record in records if record[probe.key]]
-    if not found:
+    values = [record[probe.key] for record in records if record[probe.key]]
+    if not values:
         raise InputError(
             "No text has a token to probe: give others with --texts, or let the model write more.",
             "texts",
         )
-    return found
+    return values
 
 
 def _values(

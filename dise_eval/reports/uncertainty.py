@@ -190,9 +190,9 @@ def given(experiment: GivenAnswers, records: Sequence[GivenRecord]) -> Report:
                     "median_perplexity": float(np.median(np.exp(-values))),
                 }
             )
-            named: dict[str, Cell] = {"group": group, "score": label}
+            row: dict[str, Cell] = {"group": group, "score": label}
             right, n = f"{num_right / len(within):.1%}", len(within)
-            shown.append({**named, "right": right, "auroc": auroc.estimate, "n": n})
+            shown.append({**row, "right": right, "auroc": auroc.estimate, "n": n})
     figures = FigureTable(("group", "scorer"), rows)
     brief = FigureTable(("group", "score"), shown)
     forest = Forest("given", figures, "auroc", "ROC-AUC", CHANCE)

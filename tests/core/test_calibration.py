@@ -280,7 +280,7 @@ def test_answers_that_are_made_otherwise_have_no_probability_and_say_why(
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"), [({}, None), ({"eps": [0.001]}, "with eps 0.001, not unset")]
+    ("settings", "told"), [({}, None), ({"eps": [0.001]}, "with eps 0.001, and this has unset")]
 )
 def test_a_file_of_before_eps_was_a_setting_holds_where_it_was_not_set(
     settings: dict[str, Any], told: str | None

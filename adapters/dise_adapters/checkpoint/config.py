@@ -43,15 +43,15 @@ class ConfigJson:
             raise self._wrong(name, value, "a whole number")
         return int(value)
 
-    def number(self, name: str, most: int = MAX_NUMBER) -> float:
+    def number(self, name: str, limit: int = MAX_NUMBER) -> float:
         """Return a number above 0 and at most `most`."""
         if name not in self.fields:
             raise CheckpointError(f"{self._file} has no field {name!r}")
         value = self.fields[name]
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise self._wrong(name, value, "a number above 0")
-        if value > most:
-            raise self._wrong(name, value, f"at most {most}")
+        if value > limit:
+            raise self._wrong(name, value, f"at most {limit}")
         return value
 
     def count(self, name: str) -> int:

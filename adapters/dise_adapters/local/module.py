@@ -53,8 +53,8 @@ class ModulePredictor(MaskPredictor):
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
         return self._reader.read(reads)
 
-    def update_weights(self, named: Mapping[str, Any]) -> None:
-        LoadedWeights.of(self._module).update(named)
+    def update_weights(self, weights: Mapping[str, Any]) -> None:
+        LoadedWeights.of(self._module).update(weights)
 
 
 def _info(module: nn.Module, loaded: LoadedModule) -> ModelInfo:
@@ -66,8 +66,8 @@ def _info(module: nn.Module, loaded: LoadedModule) -> ModelInfo:
         raise InputError(
             f"{name} does not say how long texts may be: give max_length=.", "max_length"
         )
-    named = [*_ids(config, "mask"), *_ids(loaded.tokenizer, "mask")]
-    mask_id = next(iter(named), None) if loaded.mask_id is None else loaded.mask_id
+    ids = [*_ids(config, "mask"), *_ids(loaded.tokenizer, "mask")]
+    mask_id = next(iter(ids), None) if loaded.mask_id is None else loaded.mask_id
     if isinstance(loaded.attention, Causal):
         mask_id = None
     elif mask_id is None:
@@ -81,8 +81,8 @@ def _ids(source: object, kind: str) -> list[int]:
     """Return the ids of its special tokens of that kind that a config, or a tokenizer of
     transformers, names.
     """
-    named: Any = getattr(source, f"{kind}_token_id", None)
-    return [] if named is None else [named] if isinstance(named, int) else list(named)
+    ids: Any = getattr(source, f"{kind}_token_id", None)
+    return [] if ids is None else [ids] if isinstance(ids, int) else list(ids)
 
 
 def _length(module: nn.Module) -> int | None:

@@ -116,8 +116,8 @@ class Guard:
         metrics.requests.labels(path, str(status)).inc()
         metrics.latency.labels(path).observe(seconds)
         # A route's template counts for all its paths; the log tells which one was asked for.
-        asked = {"id": request_id, "method": scope["method"], "path": scope["path"]}
-        facts = {**asked, "status": status}
+        record = {"id": request_id, "method": scope["method"], "path": scope["path"]}
+        facts = {**record, "status": status}
         log.info(json.dumps({**facts, "seconds": round(seconds, 4)}))
 
 

@@ -81,9 +81,9 @@ class IntegerLinear(nn.Module):
         self._scale, self._bias = scale, bias
 
     @abstractmethod
-    def parts(self, most: int | None = None) -> Iterator[Tensor]:
+    def parts(self, max_rows: int | None = None) -> Iterator[Tensor]:
         """Yield the weight in steps of the rows' scales, int8 [R, in], some rows at a
-        time, each until the next. most: rows at a time, on a GPU.
+        time, each until the next. max_rows: rows at a time, on a GPU.
         """
 
     @abstractmethod
@@ -168,8 +168,8 @@ class Int8Linear(IntegerLinear):
         super().__init__(scale.flatten(), bias)
         self._integers, self._dtype = integers, dtype or weights[0].dtype
 
-    def parts(self, most: int | None = None) -> Iterator[Tensor]:
-        yield from torch.split(self.integers(), most or len(self._scale))
+    def parts(self, max_rows: int | None = None) -> Iterator[Tensor]:
+        yield from torch.split(self.integers(), max_rows or len(self._scale))
 
     def integers(self) -> Tensor:
         return self._integers
@@ -225,11 +225,11 @@ class Int4Linear(IntegerLinear):
         pairs = zip(*(torch.split(part, size) for part in stored), strict=True)
         self._tiles = [[part.movedim(0, -1).contiguous() for part in pair] for pair in pairs]
 
-    def parts(self, most: int | None = None) -> Iterator[Tensor]:
-        most = min(most or len(self._scale), 2 * AT_ONCE // self._num_columns // 8 * 8)
+    def parts(self, max_rows: int | None = None) -> Iterator[Tensor]:
+        max_rows = min(max_rows or len(self._scale), 2 * AT_ONCE // self._num_columns // 8 * 8)
         for words, factors in self._tiles:
-            room = _room(min(most, words.shape[1]) * self._num_columns, words.device)
-            for some in zip(words.split(most, -1), factors.split(most, -1), strict=True):
+            room = _room(min(max_rows, words.shape[1]) * self._num_columns, words.device)
+            for some in zip(words.split(max_rows, -1), factors.split(max_rows, -1), strict=True):
                 yield _unpacked(*some, *room)
 
     def integers(self) -> Tensor:

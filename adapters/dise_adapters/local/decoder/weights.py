@@ -68,9 +68,9 @@ class LoadedWeights:
         return cls(places, renamed=renamed)
 
     @torch.no_grad()
-    def update(self, named: Mapping[str, Any]) -> None:
+    def update(self, weights: Mapping[str, Any]) -> None:
         """Replace weights as MaskPredictor.update_weights says."""
-        tensors = {name: torch.as_tensor(values) for name, values in named.items()}
+        tensors = {name: torch.as_tensor(values) for name, values in weights.items()}
         targets = [self._places(name, values.shape) for name, values in tensors.items()]
         for places, values in zip(targets, tensors.values(), strict=True):
             for place in places:

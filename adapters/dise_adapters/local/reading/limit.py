@@ -29,6 +29,6 @@ class BatchLimit:
         """Record that it had not. A smaller one that fitted before may still be too large
         now.
         """
-        known = self._most_fitted if self._most_fitted < tokens else 0
-        self.tokens = max(known, tokens // 2)
-        self._most_fitted, self._num_fitted = known, 0
+        fitted = self._most_fitted if self._most_fitted < tokens else 0
+        self.tokens = max(fitted, tokens // 2)
+        self._most_fitted, self._num_fitted = fitted, 0

@@ -38,13 +38,13 @@ class SglangReader(OwnTokensReader):
             body = {"input_ids": batch, "sampling_params": params, "extra_key": uuid.uuid4().hex}
             size = BYTES_PER_TOKEN * sum(map(len, batch))
             answers = self._connection.ask("/generate", ReadPrompts, body, size).root
-            told = [answer.meta_info.dise for answer in answers]
-            if None in told:
+            reports = [answer.meta_info.dise for answer in answers]
+            if None in reports:
                 raise ModelError(
                     f"{self._connection.address} runs SGLang without our plugin: install dise "
                     "where it runs, and look at its log for why it was not loaded."
                 )
-            values = [one.prompt for one in told if one is not None]
+            values = [one.prompt for one in reports if one is not None]
             if [*map(len, values)] != [*map(len, batch)]:
                 raise ModelOutputError(
                     f"{self._connection.address} told of texts of {[*map(len, values)]!s:.80} "
