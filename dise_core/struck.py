@@ -56,6 +56,8 @@ STRUCK: Mapping[tuple[str, str], str] = MappingProxyType(
         ("reading", "each-negated"): 'use "each", which asks of each option once.',
         ("verb", "analyze"): "its analyses are experiments of dise eval, as dise eval coherence.",
         ("verb", "recipes"): "dise eval --recipe list shows the recipes.",
+        ("option", "header_timeout"): "put a proxy in front of the server, which bounds how long "
+        "a request's head may take.",
     }
 )
 """By kind and name, the rest of a sentence: "NAME was taken out: ...". A kind is the title

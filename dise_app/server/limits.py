@@ -43,16 +43,14 @@ class Limits(Params):
     max_bytes_in_flight: int = Field(default=64 * 2**20, ge=1)
     """The most bytes of all requests that have not been answered yet; one more gets 429."""
     max_connections: int = Field(default=1024, ge=1)
-    """Connections at a time; one more gets 503."""
+    """Connections at a time; a request on one more gets 503."""
     timeout: Seconds = Field(default=600.0)
     """Seconds after which a request fails."""
-    header_timeout: Seconds = Field(default=20.0)
-    """Seconds within which the head of a request must have arrived."""
     body_timeout: Seconds = Field(default=60.0)
     """Seconds within which the body of a request must have arrived."""
     idle_timeout: Seconds = Field(default=75.0)
-    """Seconds that a connection stays open without a request, or without taking its
-    answer. Clients and proxies keep one for up to 60: it should be closed by them."""
+    """Seconds that a connection stays open after an answer. Clients and proxies keep one
+    for up to 60: it should be closed by them."""
     grace: float = Field(default=30.0, ge=0, le=MAX_SECONDS)
     """Seconds that requests under way have to end at SIGTERM."""
     served_model_name: tuple[Name, ...] = ()

@@ -1,9 +1,7 @@
 """The server as a process: it listens while its model loads; SIGTERM ends it in order."""
 
-import asyncio
 import math
 import os
-import resource
 import signal
 import socket
 import sys
@@ -15,33 +13,29 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.server import HANDLED_SIGNALS
 
-from dise_app.server.guards.connections import BoundedConnection, protocol_of
-from dise_app.server.limits import Limits
 from dise_app.server.service import Service
 from dise_core import DiseError
 
 MARGIN = 5
-"""Seconds after the grace time for the last responses to reach their clients."""
-
-SPARE_FILES = 256
-"""Open files that are no connections."""
+"""Seconds after the last request has ended for responses to reach their clients."""
 
 
 class GracefulServer(uvicorn.Server):
     """uvicorn's server. A shutdown closes the model: requests end with a response."""
 
     def __init__(self, app: FastAPI, service: Service, host: str, port: int) -> None:
-        limits = _within_open_files(service.limits)
+        limits = service.limits
         config = uvicorn.Config(
             app,
             host=host,
             port=port,
-            http=protocol_of(limits),
+            http="h11",
             ws="none",
             log_level="warning",
             access_log=False,
+            limit_concurrency=limits.max_connections + 1,  # it counts the one that asks, too
             timeout_keep_alive=math.ceil(limits.idle_timeout),
-            timeout_graceful_shutdown=int(limits.grace) + MARGIN,
+            timeout_graceful_shutdown=MARGIN,
         )
         super().__init__(config)
         self._service, self._grace = service, limits.grace
@@ -88,27 +82,13 @@ class GracefulServer(uvicorn.Server):
         self._signal = sig
         self.should_exit = True
 
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        async with asyncio.TaskGroup() as group:
-            checking = group.create_task(self._check_connections())
-            await super().serve(sockets)
-            checking.cancel()
-
-    async def _check_connections(self) -> None:
-        while True:
-            now = asyncio.get_running_loop().time()
-            for connection in list(self.server_state.connections):
-                if isinstance(connection, BoundedConnection):
-                    connection.check(now, self.should_exit)
-            await asyncio.sleep(0.25)
-
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the requests that have arrived whole, and the connections."""
-        loop = asyncio.get_running_loop()
-        broken_after = loop.time() + int(self._grace) + MARGIN
-        draining = self._service.drain(self._grace)
-        num_cut_off, _ = await asyncio.gather(draining, super().shutdown(sockets))
-        self._is_drained = num_cut_off == 0 and loop.time() < broken_after
+        """End the requests that have arrived whole, then the connections."""
+        for listener in self.servers:
+            listener.close()
+        num_cut_off = await self._service.drain(self._grace)
+        await super().shutdown(sockets)
+        self._is_drained = num_cut_off == 0
 
 
 class Loading:
@@ -136,20 +116,3 @@ class Loading:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(self._server.exit_code)
-
-
-def _within_open_files(limits: Limits) -> Limits:
-    num_needed = limits.max_connections + SPARE_FILES
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    num_files = num_needed if hard == resource.RLIM_INFINITY else min(num_needed, hard)
-    if soft != resource.RLIM_INFINITY and soft < num_files:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (num_files, hard))
-    if num_files == num_needed:
-        return limits
-    fewer = max(1, num_files - min(SPARE_FILES, num_files // 2))
-    print(
-        f"dise: max_connections is {fewer}, not {limits.max_connections}: "
-        f"this process may open only {num_files} files (ulimit -n)",
-        file=sys.stderr,
-    )
-    return limits.model_copy(update={"max_connections": fewer})

@@ -37,12 +37,8 @@ def imported(name: str) -> Any:
 class ServeProcess:
     """`dise serve` on a free port of loopback; its log is read to the end when it is stopped."""
 
-    def __init__(
-        self, *args: str, environment: Mapping[str, str] | None = None, files: int | None = None
-    ) -> None:
-        """files: how many it may open."""
-        limited = () if files is None else ("sh", "-c", f'ulimit -n {files}; exec "$@"', "sh")
-        command = [*limited, sys.executable, "-m", "dise", "serve", "--port", "0", *args]
+    def __init__(self, *args: str, environment: Mapping[str, str] | None = None) -> None:
+        command = [sys.executable, "-m", "dise", "serve", "--port", "0", *args]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         self.process = subprocess.Popen(
             command, text=True, env=dict(os.environ) | dict(environment or {}), **pipes
