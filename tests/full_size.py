@@ -23,7 +23,7 @@ from torch import Tensor
 from dise_adapters.checkpoint import weights
 from dise_adapters.families import dream, llada, llada2, sdar
 from dise_adapters.local.loading import loader
-from dise_adapters.local.loading.planning import RESERVE
+from dise_adapters.local.loading.fits import RESERVE
 from dise_core import LLM, SamplingParams
 from tests.pretended_gpu import GPU, PretendedGPU
 

@@ -237,7 +237,7 @@ def _info(
 
 
 def _transformers_config(config: ConfigJson, name: str, weights: WeightSource) -> Any:
-    from dise_adapters.local.loading.weighing import read_by_transformers
+    from dise_adapters.local.loading.quiet import read_by_transformers
 
     config.check_layers()
     config.refuse_variants({"transformers_weights": (None,)})

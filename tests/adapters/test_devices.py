@@ -10,7 +10,7 @@ import torch
 
 from dise_adapters.local import devices
 from dise_adapters.local.devices import choose_dtype
-from dise_adapters.local.loading import planning
+from dise_adapters.local.loading import fits, loader
 from dise_core import LLM, Distribution, InputError, Read, Reading, SamplingParams
 from dise_core.models.attention import BIDIRECTIONAL
 from dise_core.params.engine import EngineConfig
@@ -52,7 +52,7 @@ TOKEN = 2 * 2 * 2 * 16 * 4
 
 
 def free(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(planning, "free_bytes", lambda _: size)
+    monkeypatch.setattr(loader, "free_bytes", lambda _: size)
 
 
 def working(folder: Path) -> int:
@@ -92,13 +92,14 @@ def test_without_a_number_the_cache_takes_what_is_free(
      ("cpu", 64, 16384)],
 )  # fmt: skip
 def test_on_cuda_half_of_the_free_memory_is_room_for_texts(
-    monkeypatch: pytest.MonkeyPatch, device: str, gib: int, tokens: int
+    device: str, gib: int, tokens: int
 ) -> None:
-    free(monkeypatch, (gib + 3) * 2**30)
     of_llada = (32, 32, 128)  # half a MiB a token in 16 bits
     example = Mock(device=torch.device(device), element_size=lambda: 2)
     config = EngineConfig(max_batch_tokens=16384)
-    found = planning.cache_tokens(config, BIDIRECTIONAL, of_llada, example, working=3 * 2**30)
+    found = fits.cache_tokens(
+        config, BIDIRECTIONAL, of_llada, example, 3 * 2**30, (gib + 3) * 2**30
+    )
     assert found == (tokens, 0)
 
 

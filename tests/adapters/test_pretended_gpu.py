@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dise_adapters.local.decoder.layer import Experts, Layer
-from dise_adapters.local.loading.planning import ALLOCATED
+from dise_adapters.local.loading.fits import ALLOCATED
 from dise_adapters.local.loading.quantization import Quantizer, _tell
 from dise_core import Read, TokenLogProbs
 from tests import full_size

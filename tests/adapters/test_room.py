@@ -16,8 +16,8 @@ from dise_adapters.checkpoint.weights import Safetensors
 from dise_adapters.families.family import Checkpoint
 from dise_adapters.families.llada import LLADA
 from dise_adapters.local.decoder import speed
-from dise_adapters.local.loading import claims, room
-from dise_adapters.local.loading.claims import Claim
+from dise_adapters.local.loading import fits
+from dise_adapters.local.loading.fits import Claim
 from dise_adapters.local.memory import free_main_memory
 from dise_adapters.predictor import predictor_of
 from dise_core import LLM, EngineConfig, InputError
@@ -95,7 +95,7 @@ def folder_of(tmp_path: Path, dtype: torch.dtype) -> Path:
 
 
 def free(monkeypatch: pytest.MonkeyPatch, size: float) -> None:
-    monkeypatch.setattr(claims, "free_bytes", lambda _: size)
+    monkeypatch.setattr(fits, "free_bytes", lambda _: size)
 
 
 def dtype_of(llm: LLM) -> torch.dtype:
@@ -111,7 +111,7 @@ def test_auto_is_float32_where_that_fits_with_a_pass_and_else_the_files_16_bits(
     caplog: pytest.LogCaptureFixture,
     dtype: torch.dtype,
 ) -> None:
-    monkeypatch.setattr(claims, "is_slow", lambda _: False)
+    monkeypatch.setattr(fits, "is_slow", lambda _: False)
     folder, name = folder_of(tmp_path, dtype), str(dtype).removeprefix("torch.")
     free(monkeypatch, 4 * NUMBERS + PASS)
     llm = LLM(str(folder), device="cpu")
@@ -129,7 +129,7 @@ def test_auto_is_float32_where_that_fits_with_a_pass_and_else_the_files_16_bits(
 def test_float16_that_is_multiplied_slowly_is_told_where_named_and_else_avoided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(claims, "is_slow", lambda dtype: dtype == torch.float16)
+    monkeypatch.setattr(fits, "is_slow", lambda dtype: dtype == torch.float16)
     folder = str(folder_of(tmp_path, torch.float16))
     assert dtype_of(LLM(folder, device="cpu", dtype="float16")) == torch.float16
     [slow] = caplog.messages
@@ -184,7 +184,7 @@ def test_a_judge_counts_beside_the_model(tmp_path: Path, monkeypatch: pytest.Mon
     assert (dtype_of(llm), llm.config.dtype) == (torch.bfloat16, "bfloat16")
     # How many copies of a layer stand beside it depends on how the processor multiplies bfloat16.
     alone: Any = llm.predictor
-    free(monkeypatch, Claim.of(alone._checkpoint, llm.config).sizes["cpu"].peak + 1000)
+    free(monkeypatch, Claim.of(alone._checkpoint, llm.config).sizes["cpu"][1] + 1000)
     LLM(folder, device="cpu")
     with pytest.raises(InputError, match=rf"{folder} and what is loaded beside it \({judge}\) ne"):
         LLM(folder, judge=judge, device="cpu")
@@ -194,18 +194,18 @@ def test_a_gpus_memory_is_looked_at_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, device = folder_of(tmp_path, torch.bfloat16), torch.device("cuda:1")
-    monkeypatch.setattr(claims, "choose_device", lambda _: device)
+    monkeypatch.setattr(fits, "choose_device", lambda _: device)
     asked: list[torch.device] = []
 
     def free_of(place: torch.device) -> float:
         asked.append(place)
         return 2 * NUMBERS - 1
 
-    monkeypatch.setattr(claims, "free_bytes", free_of)
+    monkeypatch.setattr(fits, "free_bytes", free_of)
     settings = LLADA.settings(read_config(str(folder)) or {}, str(folder))
     wanted = [(Checkpoint(LLADA, Safetensors(folder), settings), EngineConfig(device="cuda:1"))]
     with pytest.raises(InputError, match=r"of the memory of cuda:1 as bfloat16, and 0.0 GiB are"):
-        room.fitted(wanted)
+        fits.fitted(wanted)
     assert asked == [device]
 
 
@@ -224,7 +224,7 @@ MEASURE = """
 import ctypes, gc, json, sys, threading, time
 from pathlib import Path
 from typing import Any
-from dise_adapters.local.loading.claims import Claim
+from dise_adapters.local.loading.fits import Claim
 from dise_core import LLM
 
 def anonymous():
@@ -243,14 +243,14 @@ def watch():
 
 LLM("countdown").score("", "1+2=3")
 llm = LLM(sys.argv[1], lazy=True, **json.loads(sys.argv[2]))
-[size] = Claim.of(llm.predictor._checkpoint, llm.predictor._config).sizes.values()
+[(kept, peak)] = Claim.of(llm.predictor._checkpoint, llm.predictor._config).sizes.values()
 before, seen, is_loaded = settle(), [], False
 watcher = threading.Thread(target=watch)
 watcher.start()
 llm.load()
 is_loaded = True
 watcher.join()
-print(json.dumps([size.kept, settle() - before, size.peak, max(seen) - before]))
+print(json.dumps([kept, settle() - before, peak, max(seen) - before]))
 """
 
 

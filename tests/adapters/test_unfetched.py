@@ -21,7 +21,7 @@ from dise_adapters.checkpoint.unfetched import missing_bytes
 from dise_adapters.checkpoint.weights import INDEX, SINGLE, Safetensors
 from dise_adapters.families.family import Checkpoint
 from dise_adapters.families.llada import LLADA
-from dise_adapters.local.loading import claims, room
+from dise_adapters.local.loading import fits
 from dise_core import EngineConfig
 from tests import sparse
 from tests.hubs import Hub, ask, serving, variables
@@ -139,9 +139,9 @@ def test_a_request_is_refused_before_the_weights_are_downloaded(tmp_path: Path) 
 
 
 ROOMY = f"""
-from dise_adapters.local.loading import claims
+from dise_adapters.local.loading import fits
 from dise_core import LLM, InputError
-claims.free_bytes = lambda device: 2**70
+fits.free_bytes = lambda device: 2**70
 try:
     LLM("{MODEL}", device="cpu")
 except InputError as error:
@@ -204,11 +204,11 @@ def test_a_gpus_memory_is_told_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = written(tmp_path, is_sharded=False)
-    monkeypatch.setattr(claims, "choose_device", lambda _: torch.device("cuda:1"))
-    monkeypatch.setattr(claims, "free_bytes", lambda _: 3 * 2**30)
+    monkeypatch.setattr(fits, "choose_device", lambda _: torch.device("cuda:1"))
+    monkeypatch.setattr(fits, "free_bytes", lambda _: 3 * 2**30)
     settings = LLADA.settings(read_config(str(folder)) or {}, str(folder))
     with caplog.at_level(logging.WARNING):
-        room.fitted([(Checkpoint(LLADA, OnHub(folder), settings), EngineConfig(device="cuda:1"))])
+        fits.fitted([(Checkpoint(LLADA, OnHub(folder), settings), EngineConfig(device="cuda:1"))])
     needs = "needs 0.0 GiB of the memory of cuda:1, of which 3.0 GiB are free."
     assert caplog.messages == [
         f"The checkpoint in {MODEL} is not on this machine yet. As bfloat16 it {needs}"

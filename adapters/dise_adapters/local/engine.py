@@ -12,7 +12,7 @@ class TransformersBackend(Backend[Checkpoint]):
 
     @classmethod
     def fitted(cls, wanted: Sequence[tuple[Checkpoint, EngineConfig]]) -> Sequence[EngineConfig]:
-        from dise_adapters.local.loading.room import fitted
+        from dise_adapters.local.loading.fits import fitted
 
         return fitted(wanted)
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from dise_adapters.families.family import Checkpoint
-from dise_adapters.local.loading.weighing import weigh
+from dise_adapters.local.loading.fits import weigh
 from dise_adapters.vllm.families import refuse_unrunnable
 from dise_adapters.vllm.options import VllmOptions
 from dise_adapters.vllm.own_tokens import OwnLogProbs, OwnTokensReader

@@ -22,13 +22,17 @@ from dise_adapters.local.decoder.own import DecoderParts, OwnBody, decoder_parts
 from dise_adapters.local.decoder.prefixes import whole_blocks
 from dise_adapters.local.decoder.weights import LoadedWeights, WeightPlaces, built
 from dise_adapters.local.decoder.whole import WholeBody, check_implementation
-from dise_adapters.local.devices import choose_device, choose_dtype, is_gpu
+from dise_adapters.local.devices import choose_device, choose_dtype, free_bytes, is_gpu
+from dise_adapters.local.loading.fits import cache_tokens, pass_bytes, weigh
 from dise_adapters.local.loading.placing import placing, spread_over
-from dise_adapters.local.loading.planning import cache_tokens, pass_bytes, states_per_token
 from dise_adapters.local.loading.quantization import EXPERTS, Quantizer, linear_share
-from dise_adapters.local.loading.quiet import quiet, quiet_gguf, telling
-from dise_adapters.local.loading.stored import StoredDecoder, stored_decoder
-from dise_adapters.local.loading.weighing import configured, refuse_not_finite, weigh
+from dise_adapters.local.loading.quiet import configured, quiet, quiet_gguf, telling
+from dise_adapters.local.loading.stored import (
+    RESIDUALS,
+    StoredDecoder,
+    refuse_not_finite,
+    stored_decoder,
+)
 from dise_adapters.local.memory import give_back_freed_memory
 from dise_adapters.local.reading.layout import Layout
 from dise_adapters.local.reading.reader import TransformerReader
@@ -193,7 +197,7 @@ def _reader(
     if isinstance(head, torch.nn.Linear) and not is_spread and OwnBody.covers(body):
         if quantizer:
             quantizer.refuse_few(linear_share(body, has_experts=True), type(body).__name__)
-        width = states_per_token(body.layers, body.config.hidden_size)
+        width = max((_states(layer, body.config.hidden_size) for layer in body.layers), default=0)
         return _own_reader(decoder_parts(body, head, device), width, checkpoint, config)
     if quantizer:
         quantizer.modules(body, checkpoint.folder, device)
@@ -206,6 +210,18 @@ def _reader(
     if not (quantizer or is_spread or checkpoint.is_gguf):
         reader.weights = LoadedWeights.of(model, checkpoint.family.renamed)
     return reader
+
+
+def _states(layer: torch.nn.Module, hidden: int) -> int:
+    """Return how many numbers a pass holds for each token in a layer."""
+    linear = [module for module in layer.modules() if isinstance(module, torch.nn.Linear)]
+    numbers = RESIDUALS * hidden + sum(module.out_features for module in linear)
+    mlp = getattr(layer, "mlp", None)
+    if mlp is not None and hasattr(mlp, "experts"):
+        # States in and out; and gate, up, their product, or what is weighted in float32 and sorted.
+        widest = max(3 * mlp.experts.intermediate_dim, 4 * hidden)
+        numbers += int(mlp.gate.top_k * (2 * hidden + widest))
+    return numbers
 
 
 def _on(device: torch.device, head: torch.nn.Module) -> Callable[[Tensor], Tensor]:
@@ -250,7 +266,8 @@ def _own_reader(
     body = OwnBody(parts, attention, quantizer.linear if quantizer else linear)
     give_back_freed_memory()
     working = pass_bytes(width, vocab_size, config, example)
-    tokens, prefix = cache_tokens(config, attention, body.cache_shape, example, working)
+    free = free_bytes(example.device)
+    tokens, prefix = cache_tokens(config, attention, body.cache_shape, example, working, free)
     if tokens or prefix:
         options = (example.device, example.dtype, prefix, whole_blocks(attention))
         room = KVCache(body.cache_shape, tokens, *options)

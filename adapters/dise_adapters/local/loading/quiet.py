@@ -1,12 +1,18 @@
 """Silences libraries that report on what they load, and tells how much is loaded."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dise_core.models.predictor import Told
+
+if TYPE_CHECKING:
+    from dise_adapters.checkpoint.weights import WeightSource
+    from dise_adapters.families.family import Checkpoint
 
 T = TypeVar("T")
 
@@ -89,3 +95,25 @@ def quiet_gguf() -> Iterator[None]:
         yield
     finally:
         reading.tqdm = tqdm
+
+
+def read_by_transformers(weights: WeightSource) -> Any:
+    """Return transformers' configuration of a folder or of a GGUF file."""
+    from transformers import AutoConfig
+
+    file = weights.path.name if weights.path != weights.folder else None
+    with quiet():
+        return AutoConfig.from_pretrained(
+            weights.folder, gguf_file=file, local_files_only=True, trust_remote_code=False
+        )
+
+
+def configured(checkpoint: Checkpoint) -> tuple[Any, Any]:
+    """Return transformers' class of the checkpoint's model, and its configuration."""
+    import transformers
+
+    model_class: Any = getattr(transformers, checkpoint.family.model_class)
+    if checkpoint.settings is not None:
+        return model_class, model_class.config_class(**checkpoint.settings)
+    config = checkpoint.config or read_by_transformers(checkpoint.weights)
+    return model_class, config

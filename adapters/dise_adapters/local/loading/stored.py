@@ -21,11 +21,9 @@ from dise_adapters.local.decoder.layer import Traits
 from dise_adapters.local.decoder.linear import can_pack
 from dise_adapters.local.decoder.own import DecoderParts, Rotation
 from dise_adapters.local.devices import is_gpu
-from dise_adapters.local.loading.planning import RESIDUALS
 from dise_adapters.local.loading.quiet import counting
-from dise_adapters.local.loading.weighing import refuse_not_finite
 from dise_adapters.local.memory import give_back_freed_memory
-from dise_core import ModelError
+from dise_core import CheckpointError, ModelError
 
 if TYPE_CHECKING:
     from dise_adapters.checkpoint.weights import WeightSource
@@ -43,6 +41,9 @@ CLASSES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 DTYPES = ("F32", "BF16", "F16", "packed")
 
 EMBEDDING, NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
+
+RESIDUALS = 4
+"""Copies of the hidden states that a layer holds beside its linear layers' outputs."""
 
 Shapes = dict[str, tuple[int, ...]]
 """Of weights, by transformers' names."""
@@ -157,6 +158,19 @@ def stored_decoder(
     count = counting(sum(map(math.prod, num_read.values())), checkpoint.told)
     kinds = (device, dtype, count, is_rounded)
     return StoredDecoder(checkpoint.weights, settings, shapes, names, *kinds)
+
+
+@torch.inference_mode()
+def refuse_not_finite(folder: object, weights: Iterable[tuple[str, Tensor]]) -> None:
+    """Raise CheckpointError for NaN or infinite weights: every answer would be one."""
+    for name, weight in weights:
+        if weight.is_meta or not weight.is_floating_point() or weight.element_size() < 2:
+            continue  # on the disk, or packed: a sum would mean nothing
+        if not weight.sum().isfinite() and not weight.isfinite().all():
+            raise CheckpointError(
+                f"the checkpoint in {folder} has weights that are not finite numbers as "
+                f"{str(weight.dtype).removeprefix('torch.')}: {name}"
+            )
 
 
 def _head_dim(settings: ConfigFields) -> int:
