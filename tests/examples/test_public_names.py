@@ -21,7 +21,7 @@ EVERYWHERE = (
     "dise_eval", "dise_cluster.workers",
 )  # fmt: skip
 
-OPTIONAL = ("dise_cluster.datatrove",)
+OPTIONAL: tuple[str, ...] = ()
 """Public modules that need a package which may be missing: their names are read from the source."""
 
 
