@@ -73,3 +73,10 @@ def struck(kind: str, name: str) -> str | None:
     """
     instead = STRUCK.get((kind, name)) or STRUCK.get((kind, re.sub(r"-\d{1,9}$", "-K", name)))
     return None if instead is None else f"{kind} {name!r} was taken out: {instead}"
+
+
+def is_unset(name: str, value: object) -> bool:
+    """Return whether an option was taken out, and the value is its default, as in the
+    settings of an older run.
+    """
+    return ("option", name) in STRUCK and value in (None, False, {}, 1, "")

@@ -8,7 +8,6 @@ import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,25 +20,12 @@ EVERYWHERE = (
     "dise_eval", "dise_cluster.workers",
 )  # fmt: skip
 
-OPTIONAL: tuple[str, ...] = ()
-"""Public modules that need a package which may be missing: their names are read from the source."""
-
 
 def names_of(module: str) -> set[str]:
     """Return the names that a public module exports; none for any other."""
     if module in EVERYWHERE:
         return set(import_module(module).__all__)
-    if module not in OPTIONAL:
-        return set()
-    spec = find_spec(module)
-    assert spec is not None
-    tree = ast.parse(Path(str(spec.origin)).read_text())
-    [value] = [
-        node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
-    ]
-    return set(ast.literal_eval(value))
+    return set()
 
 
 def imported(source: str) -> Iterator[tuple[str, str | None]]:
@@ -58,7 +44,7 @@ def private(source: str) -> list[str]:
         f"{module}.{name}"
         for module, name in imported(source)
         if module.partition(".")[0] in own
-        and not (module in (*EVERYWHERE, *OPTIONAL) if name is None else name in names_of(module))
+        and not (module in EVERYWHERE if name is None else name in names_of(module))
     ]
 
 
