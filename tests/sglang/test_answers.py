@@ -21,7 +21,7 @@ PROMPTS = ["83,18,75 -> 10", "8,3,5 -> 10", "11,42,7 -> 46", "9,9,9 -> 9"]
 CALIBRATED = {
     **Calibration.load(LLM(MODEL, lazy=True).predictor.calibration_files[0]).to_dict(),
     "selector": "response-text", "holds_for": {"texts": "written", "settings": {
-        "max_tokens": [8, 64], "unmasking": ["llada2"], "tokens_per_step": [1],
+        "max_tokens": [8, 64], "unmasking": ["low-confidence-dynamic"], "tokens_per_step": [1],
         "unmasking_settings": [{"threshold": 0.95}]}},
 }  # fmt: skip
 
@@ -160,7 +160,10 @@ def test_a_calibration_tells_probabilities_of_what_it_holds_for_and_of_nothing_e
         assert info["dise"]["probability"] == fitted.probability(score["value"]) is not None
     for other, why in (
         (served(llm, settings={"threshold": 0.5}), "unmasking_settings.threshold"),
-        (served(llm, "JointThreshold"), "with unmasking llada2, and this has llada2-editing"),
+        (
+            served(llm, "JointThreshold"),
+            "with unmasking low-confidence-dynamic, and this has llada2-editing",
+        ),
         (served(llm, "JointThreshold", {"penalty_lambda": 1}), "writes as no policy does"),
     ):
         _, told = other.write(prompts_of(llm)[:1], [64], 1)
