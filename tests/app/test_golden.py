@@ -55,7 +55,7 @@ SCORING: dict[str, dict[str, Any]] = {
     "shadow": {"scorer": "shadow"},
     "mc": {"scorer": "mc", "scorer_settings": {"num_samples": 8}},
     **{
-        f"mc-{name}": {"scorer": "mc", "scorer_settings": {"num_samples": 8, "estimator": name}}
+        f"mc, {name}": {"scorer": "mc", "scorer_settings": {"num_samples": 8, "estimator": name}}
         for name in ("llada", "dream")
     },
 }

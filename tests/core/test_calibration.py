@@ -211,6 +211,17 @@ def test_settings_of_its_selector_are_not_lent_to_the_one_that_is_asked_for() ->
     assert answer.outputs[0].score.positions.tolist() == [1, 2, 3]
 
 
+def test_a_file_of_several_scores_says_what_to_use_instead(tmp_path: Path) -> None:
+    """As an older version fitted them."""
+    parts = [{"scorer": "dise", "selector": "last-10", "weight": 1.5}]
+    fit = {"scorer": "combined", "scorer_settings": {"parts": parts, "intercept": 0.5}}
+    llm = LLM(ToyPredictor(), calibration=written(tmp_path, RECORD | fit))
+    with pytest.raises(
+        InputError, match=r"scorer 'combined' was taken out: take 'dise\+written', "
+    ):
+        llm.generate([[1]], SamplingParams(max_tokens=2))
+
+
 def test_at_the_threshold_an_answer_is_given_and_just_below_it_is_not() -> None:
     least = made().threshold
     assert least is not None

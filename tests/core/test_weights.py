@@ -171,9 +171,8 @@ def test_a_sum_takes_weights_through_its_parts() -> None:
     assert values[0] == values[1] + values[2]
 
 
-@pytest.mark.parametrize("scorer", ["mc"])
-def test_a_likelihood_refuses_weights_by_name_before_any_pass(scorer: str) -> None:
-    toy = ToyPredictor()
+def test_a_likelihood_refuses_weights_by_name_before_any_pass() -> None:
+    toy, scorer = ToyPredictor(), "mc"
     for selector in ("late", "late+last-2"):
         with pytest.raises(InputError, match=f"scorer '{scorer}' is no mean .* such as 'dise'"):
             scored(toy, scorer, selector=selector)
