@@ -150,6 +150,12 @@ class TokenSequence:
         return self.response_positions[~self.special.is_end(self.response)]
 
     @property
+    def is_forced(self) -> Mask:
+        """Which tokens of a finished response its constraint forced, bool [R]."""
+        response = self.response
+        return np.zeros(len(response), np.bool_) if not self.rule else self.rule.is_forced(response)
+
+    @property
     def pieces(self) -> tuple[bytes, ...]:
         """The UTF-8 bytes of each token of the whole text, [N]; b"" for masks, end tokens
         and other special ones. Found anew each time. Raises InputError without `spell`.

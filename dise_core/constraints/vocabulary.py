@@ -5,7 +5,6 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from dise_core.arrays import Ids, Mask
 from dise_core.constraints.automaton import Automaton, States, distances
@@ -23,15 +22,8 @@ Spellings = dict[bytes, int]
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Vocabulary:
-    """The tokens of known bytes. ids: int64 [T], ascending; data: the bytes of all,
-    joined; starts, lengths: of each token's. spellings: the lowest id of each token's
-    bytes.
-    """
+    """The tokens of known bytes. spellings: the lowest id of each token's bytes."""
 
-    ids: Ids
-    data: npt.NDArray[np.uint8]
-    starts: States
-    lengths: States
     spellings: Spellings
     num_bytes: int
 
@@ -48,17 +40,12 @@ def vocabulary_of(tokenizer: Tokenizer, vocab_size: int) -> Vocabulary:
 
 def _make(tokenizer: Tokenizer, vocab_size: int) -> Vocabulary:
     pairs = ((tokenizer.token_bytes(token_id), token_id) for token_id in range(vocab_size))
-    spelled = {token_id: data for data, token_id in pairs if data}
     spellings: Spellings = {}
-    for token_id, data in spelled.items():
-        spellings.setdefault(data, token_id)
-    ids = np.array([*spelled], np.int64)
-    joined = np.frombuffer(b"".join(spelled.values()), np.uint8)
-    lengths = np.array([*map(len, spelled.values())], np.int32)
-    starts = lengths.cumsum(dtype=np.int32) - lengths
-    num_bytes = sum(array.nbytes for array in (ids, joined, starts, lengths))
-    num_bytes += sys.getsizeof(spellings) + len(joined) + PER_SPELLING * len(spellings)
-    return Vocabulary(ids, joined, starts, lengths, spellings, num_bytes)
+    for data, token_id in pairs:
+        if data:
+            spellings.setdefault(data, token_id)
+    num_bytes = sum(map(len, spellings)) + PER_SPELLING * len(spellings)
+    return Vocabulary(spellings, sys.getsizeof(spellings) + num_bytes)
 
 
 def completion_tokens(automaton: Automaton, spellings: Spellings, every_length: bool) -> Ids:

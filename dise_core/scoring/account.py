@@ -130,8 +130,7 @@ class Account:
 
     @cached_property
     def is_forced(self) -> Mask:
-        """Which tokens the constraint forced, [N]; none if the score ignores it."""
+        """Which tokens the constraint forced, [N]."""
         is_forced, response = self.text.mask_of([]), self.response
-        if self.rule is not None:
-            is_forced[response.response_positions] = self.rule.is_forced(response.response)
+        is_forced[response.response_positions] = response.is_forced
         return is_forced

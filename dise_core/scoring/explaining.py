@@ -18,6 +18,8 @@ from dise_core.sequence import TokenSequence
 
 OF_NOTHING = "no token is selected, so there is no score"
 
+OF_FORCED = "value = 0, as the constraint forced every token that is selected"
+
 MADE: Mapping[str, Callable[[Floats], float]] = {"mean": np.mean, "sum": np.sum, "least": np.min}
 """What a value may be of its tokens' log-probabilities. Which one it is, if any, is computed."""
 
@@ -51,7 +53,7 @@ def _formula(account: Account) -> str:
     """Return how the value follows from the tokens, or what it was computed from."""
     score, value = account.transcript.score, account.transcript.score.value
     if not score.num_positions:
-        return OF_NOTHING
+        return OF_FORCED if score.under == "forced" else OF_NOTHING
     parts = score.summands
     if parts and _is_close(sum(part.weight * part.value for part in parts), value):
         terms = (f"{part.weight:.4g} x {number_text(part.value)} ({part.name})" for part in parts)
@@ -90,11 +92,7 @@ def _notes(account: Account) -> Iterator[str]:
             "passes that wrote the text and did not have to be computed again (`reused`)."
         )
     if account.rule is not None:
-        yield (
-            "The constraint forced all of the tokens that are selected, so the score is 0."
-            if account.transcript.score.under == "forced"
-            else "The score leaves out the tokens that the constraint forced."
-        )
+        yield "The score leaves out the tokens that the constraint forced."
 
 
 def _after(account: Account) -> str:

@@ -68,21 +68,22 @@ class SequenceScorer:
         if self.end_id is not None and self.scorer.reads_end:
             selector = Before(inner=selector, length=len(sequence))
             text = sequence.ended(self.end_id)
-        if sequence.rule is None:
-            return (yield from self._asked(text, selector, transcripts))
-        free = Unforced(inner=selector)
-        score = yield from self._asked(text, free, transcripts)
-        if selector.select(text).any() and not free.select(text).any():
-            return replace(score, value=0.0, under="forced")
-        return replace(score, under="forced tokens left out")
+        if sequence.rule is not None:
+            selector = Unforced(inner=selector)
+        return (yield from self._asked(text, selector, transcripts))
 
     def _asked(
         self, text: TokenSequence, selector: Selector, transcripts: list[Transcript] | None
     ) -> Plan[Score]:
-        plan = planned("scorer", self.scorer, self.scorer.score, text, selector)
+        plan = self._checked(text, selector)
         if transcripts is not None:
             plan = _transcribe(plan, text, transcripts)
-        return checked_score("scorer", self.scorer, (yield from plan), len(text))
+        return (yield from plan)
+
+    def _checked(self, text: TokenSequence, selector: Selector) -> Plan[Score]:
+        plan = planned("scorer", self.scorer, self.scorer.score, text, selector)
+        score = checked_score("scorer", self.scorer, (yield from plan), len(text))
+        return selector.marked(score, text) if isinstance(selector, Unforced) else score
 
     def _judged(self, sequence: TokenSequence, transcripts: list[Transcript] | None) -> Plan[Score]:
         selection, text = np.flatnonzero(self.selector.select(sequence)), sequence.text_positions

@@ -154,12 +154,25 @@ def test_written_is_what_the_model_said_of_free_tokens_and_nothing_of_forced_one
 @pytest.mark.parametrize("scorer", ["dise", "written", "shadow", "interleaved", "mc"])
 def test_a_text_of_forced_tokens_alone_scores_0_and_says_so(scorer: str) -> None:
     params = SamplingParams(max_tokens=6, scorer=scorer, selector="response", seed=0, **ONE_TEXT)
-    [answer] = LLM(ToyPredictor()).generate([list(PROMPT)], params)
+    [answer] = LLM(ToyPredictor()).generate([list(PROMPT)], params, explain=True)
     [output] = answer.outputs
     assert (output.score.value, output.score.num_positions) == (0, 0)
+    assert output.explanation is not None
+    assert "the constraint forced every token" in output.explanation.formula
     record = output.to_dict()["score"]
     assert isinstance(record, dict)
     assert record["constraint"] == "forced"
+
+
+@pytest.mark.parametrize("read", ["visible", "interleaved"])
+def test_a_reviser_never_masks_what_the_constraint_forced(read: str) -> None:
+    asked = {"max_tokens": 6, "seed": 0, "reviser": "remask", **regex("ab[cd]abc?")}
+    settings = {"threshold": 1, "read": read, "rounds": 1, "accept": "always"}
+    params = SamplingParams.model_validate({**asked, "reviser_settings": settings})
+    [answer] = LLM(ToyPredictor()).generate([list(PROMPT)], params)
+    [revision] = answer.outputs[0].revisions
+    # The letter that may differ, and the end, where c or nothing may stand.
+    assert [token.position for token in revision.tokens] == [2, 5]
 
 
 def test_finished_blocks_tell_what_a_pass_over_the_whole_text_tells() -> None:

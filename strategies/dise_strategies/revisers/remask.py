@@ -90,6 +90,7 @@ class Remask(Reviser):
     def _masked(self, text: TokenSequence, logprobs: LogProbs) -> Ids:
         """Return the positions that are masked, in order."""
         probabilities = np.exp(logprobs, dtype=np.float64)
+        probabilities[text.is_forced] = 1.0  # which a constraint would write again
         order = np.argsort(probabilities, kind="stable")[: self.max_tokens]
         doubted = order[probabilities[order] < self.threshold]
         return text.prompt_length + np.sort(doubted)
@@ -97,7 +98,8 @@ class Remask(Reviser):
     def _value(self, generation: Generation) -> float:
         if self.accept == "score":
             return generation.evaluation.score.value
-        return float(np.mean(_tokens(generation).logprobs, dtype=np.float64))
+        logprobs, text = _tokens(generation).logprobs, generation.sequence
+        return float(np.mean(logprobs[~text.is_forced], dtype=np.float64))
 
 
 def _evaluate(
