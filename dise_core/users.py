@@ -23,7 +23,7 @@ from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plans.outcome import Budget, Outcome
 from dise_core.plugins.catalog import Catalog
 from dise_core.scoring.calibration import Calibration
-from dise_core.scoring.explanation import ExplainedRead, ExplainedToken, Explanation
+from dise_core.scoring.explaining import ExplainedRead, ExplainedToken, Explanation
 from dise_core.scoring.score import Score
 from dise_core.writing.canvas import CanvasToken, CanvasUpdate
 from dise_core.writing.generation import LengthStep

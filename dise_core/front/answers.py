@@ -15,8 +15,7 @@ from dise_core.models.pieces import pieces
 from dise_core.models.predictor import MaskPredictor
 from dise_core.params.objects import name_of
 from dise_core.plans.cost import Cost
-from dise_core.scoring.explaining import explain
-from dise_core.scoring.explanation import Explanation
+from dise_core.scoring.explaining import Explanation, explain
 from dise_core.sequence import TokenSequence
 from dise_core.writing.generation import Generation
 from dise_core.writing.revisions import Revision

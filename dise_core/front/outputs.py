@@ -10,7 +10,7 @@ from dise_core.errors import DiseError, InputError
 from dise_core.front.fields import Field
 from dise_core.history import Writing
 from dise_core.records import Record, json_number
-from dise_core.scoring.explanation import Explanation
+from dise_core.scoring.explaining import Explanation
 from dise_core.scoring.score import Score
 from dise_core.writing.generation import LengthStep
 from dise_core.writing.revisions import Revision
