@@ -20,6 +20,7 @@ class Unforced(Narrowing):
         """Return the score with this selector, which then says what it leaves out; 0 where
         that is all that the other selects: nothing else could have been written.
         """
+        score = replace(score, log_likelihood=None, bounds=None)  # it is not of the response
         if self.select(sequence).any() or not self.inner.select(sequence).any():
             return replace(score, under="forced tokens left out")
         return replace(score, value=0.0, under="forced")
