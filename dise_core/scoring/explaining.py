@@ -147,7 +147,7 @@ def explain(
         )
         for at in sorted({*range(text.prompt_length, len(text)), *weights, *asked})
     ]
-    notes = tuple(_notes(text, score, reads, names, num_added))
+    notes = tuple(_notes(text, reads, names, num_added))
     formula = _formula(score, logprobs, written, len(reads))
     return Explanation(formula, about, notes, tuple(reads), tuple(tokens))
 
@@ -222,7 +222,6 @@ def _formula(score: Score, logprobs: Floats, written: Floats, num_reads: int) ->
 
 def _notes(
     text: TokenSequence,
-    score: Score,
     reads: Sequence[ExplainedRead],
     names: Sequence[str],
     num_added: int,
