@@ -37,9 +37,9 @@ def written(folder: Path, num_rows: int) -> Path:
     return source
 
 
-def command(source: Path, output: Path, num_shards: int, *more: str) -> list[str]:
+def command(source: Path, output: Path, *more: str) -> list[str]:
     """Return the command that answers the corpus."""
-    files = ["--input", str(source), "--output", str(output), "--shards", str(num_shards)]
+    files = ["--input", str(source), "--output", str(output)]
     return [sys.executable, "-m", "dise", "generate", *ANSWER, *files, "--resume", *more]
 
 
@@ -97,21 +97,20 @@ def main() -> None:
     """Print the tables."""
     parser = Parser(__doc__)
     parser.add_argument("--rows", type=int, default=20_000)
-    parser.add_argument("--shards", type=int, default=64)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--workers", type=int, default=2)
-    options = parser.options(rows=40, shards=4, kills=1)
+    options = parser.options(rows=40, kills=1)
     on_ray = ("--ray", "local", "--workers", str(options.workers))
     with TemporaryDirectory() as name:
         folder = Path(name)
         source = written(folder, options.rows)
-        run = {kind: command(source, folder / kind, options.shards) for kind in ("one", "ray")}
+        run = {kind: command(source, folder / kind) for kind in ("one", "ray")}
         head("run", "seconds", "rows/s", "beside one process")
         one = seconds_of(run["one"], options.workers)
         _tell(f"one process, {options.workers} threads", options.rows, one, one)
         undisturbed = seconds_of([*run["ray"], *on_ray], 1)
         _tell(f"{options.workers} workers", options.rows, undisturbed, one)
-        killed = command(source, folder / "killed", options.shards, *on_ray)
+        killed = command(source, folder / "killed", *on_ray)
         disturbed, kills = kill_at_random(killed, options.kills)
         _tell(f"{options.workers} workers, {kills} kills", options.rows, disturbed, one)
         expected, found = answers(folder / "one"), answers(folder / "killed")

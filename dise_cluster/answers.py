@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dise_app.files.runner import Answered
-from dise_core import InputError, ModelOutputError, Outcome
+from dise_app.files.runner import Answered, P
+from dise_core import InputError, ModelOutputError, Outcome, SamplingParams
 from dise_core.errors import error_line
 from dise_core.front.outputs import error_dict
 from dise_core.params.base import Params
@@ -28,6 +28,13 @@ def row_seed(seed: int, row_id: object) -> int:
     """Return a row's seed: the first 8 bytes of SHA-256 of [seed, id] in JSON, big-endian."""
     key = json.dumps([seed, row_id], default=str)
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8])
+
+
+def seeded(params: P, row_id: object) -> P:
+    """Return the params of a row: where answers are drawn, with a seed of its own."""
+    if not isinstance(params, SamplingParams):
+        return params
+    return params.model_copy(update={"seed": row_seed(params.seed or 0, row_id)})
 
 
 def to_json(outcome: Outcome[Answered]) -> Record:

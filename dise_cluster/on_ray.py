@@ -1,119 +1,100 @@
-"""Ray starts workers, replaces dead ones, and sends them shard numbers. The shards, not
-Ray, guarantee that each row is written exactly once.
+"""Ray Data gives workers the numbers of shards, and replaces dead ones. The shards, not Ray,
+guarantee that each row is written exactly once.
 """
 
 from __future__ import annotations
 
-import math
+import json
+import logging
 import os
 import sys
-from collections import Counter, deque
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Generic
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Generic
 
 from dise_app.files.runner import P
 from dise_app.terminal import interrupts
+from dise_cluster.shard import Shard, ShardJob
 from dise_core import LLM, DiseError, InputError
 from dise_core.errors import error_line
 
 if TYPE_CHECKING:
-    import ray
-    from ray.actor import ActorHandle
-
-    from dise_cluster.folder import Manifest
-    from dise_cluster.shard import ShardJob
+    from collections.abc import Mapping
 
 ATTEMPTS = 3
-"""How often a shard is tried before it is given up."""
+"""How often a shard whose worker dies is tried before it is given up."""
 
 
 class ShardWorker(Generic[P]):
-    """Makes shards, one at a time, with a model that it loads for the first."""
+    """Makes shards, one at a time, with a model that it opens for the first."""
 
     def __init__(self, job: ShardJob[P]) -> None:
         self._job = job
-        self._loaded: tuple[LLM, str] | None = None
+        self._llm: LLM | None = None
 
-    def make(self, number: int) -> Manifest | None:
-        """Return what ShardJob.make returns; for 0 only load the model."""
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[str]]:
+        """Return the shard of the batch's one number, or why it failed, as JSON."""
+        [number] = batch["shard"].tolist()
         try:
-            if self._loaded is None:
-                llm = self._job.work.load()
-                self._loaded = llm, self._job.claim(llm)
-            return self._job.make(*self._loaded, number) if number else None
-        except InputError as error:
-            raise InputError(str(error)) from None  # not every subclass can be pickled
+            self._llm = self._llm or self._job.begin()
+            report = asdict(self._job.make(self._llm, number, lambda _: None))
         except DiseError as error:
-            raise DiseError(error_line(error)) from None
+            report = {"error": error_line(error), "is_input": isinstance(error, InputError)}
+        return {"report": [json.dumps(report)]}
 
 
 def made_on_ray(
-    job: ShardJob[P], numbers: Sequence[int], address: str, num_workers: int, **resources: float
-) -> Iterator[Manifest]:
-    """Yield shards as workers finish them. One that fails is tried again, then named and
-    left out.
-    Raises InputError as a worker does, and DiseError after too many failures in a row.
-    resources: num_cpus and num_gpus of each worker, which gets a shard once it has its
-    model.
+    job: ShardJob[P],
+    numbers: Sequence[int],
+    address: str,
+    num_workers: int,
+    advance: Callable[[float], None],
+) -> Iterator[Shard]:
+    """Yield shards as workers finish them. Those that fail are named and left out. Raises
+    InputError as a worker does, and DiseError after too many failures in a row.
     """
-    import ray
+    import ray.data
 
-    size, waiting = min(num_workers, len(numbers)), deque(numbers)
-    _join(address, size, **resources)
-    new_worker = ray.remote(**resources)(ShardWorker).remote
-    running: dict[ray.ObjectRef, tuple[ActorHandle, int]] = {}
-    for worker in [new_worker(job) for _ in range(size)]:
-        running[worker.make.remote(0)] = worker, 0
-    tries, num_in_a_row = Counter[int](), 0
-    while waiting or any(number for _, number in running.values()):
-        [ended], _ = ray.wait(list(running))
-        worker, number = running.pop(ended)
-        manifest, problem, is_dead = _outcome(ended)
-        if manifest is not None:
+    size, num_in_a_row, rest = min(num_workers, len(numbers)), 0, set(numbers)
+    _join(address, size)
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars, context.max_errored_blocks = False, -1
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+    rows = [{"shard": number} for number in numbers]
+    reports = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
+        ShardWorker,
+        fn_constructor_args=(job,),
+        compute=ray.data.ActorPoolStrategy(size=size, max_tasks_in_flight_per_actor=1),
+        batch_size=1,
+        num_gpus=1 if ray.cluster_resources().get("GPU") else 0,
+        max_task_retries=ATTEMPTS - 1,  # Ray Data's own number is unbounded
+    )
+    for row in reports.iter_rows():
+        report = json.loads(row["report"])
+        advance(1)
+        if "error" not in report:
             num_in_a_row = 0
-            yield manifest
-        if problem is not None:
-            num_in_a_row += 1
-            tries[number] += 1
-            if num_in_a_row > ATTEMPTS * size:
-                raise DiseError(f"{problem}; --resume goes on where this ended")
-            if tries[number] < ATTEMPTS:
-                waiting.extend([number] if number else [])
-            elif number:
-                print(f"dise: shard {number} is given up: {problem}", file=sys.stderr)
-        if waiting:
-            worker, number = (new_worker(job), 0) if is_dead else (worker, waiting.popleft())
-            running[worker.make.remote(number)] = worker, number
+            rest.discard(report["index"])
+            yield Shard(**report)
+            continue
+        if report["is_input"]:
+            raise InputError(report["error"])
+        num_in_a_row += 1
+        print(f"dise: a shard failed: {report['error']}", file=sys.stderr)
+        if num_in_a_row > ATTEMPTS * size:
+            raise DiseError(f"{report['error']}; --resume goes on where this ended")
+    for number in sorted(rest):
+        print(f"dise: shard {number} is given up; --resume tries it again", file=sys.stderr)
 
 
-def _outcome(ended: ray.ObjectRef) -> tuple[Manifest | None, str | None, bool]:
-    """Return a shard, or why it failed, and whether its worker is dead. Raises an error
-    that would recur.
-    """
-    import ray
-    from ray.exceptions import RayActorError, RayTaskError
-
-    try:
-        return ray.get(ended), None, False
-    except RayActorError as error:
-        return None, error_line(error).partition(". ")[0], True
-    except RayTaskError as error:
-        if isinstance(error.cause, InputError):
-            raise error.cause from error
-        is_ours = isinstance(error.cause, DiseError)
-        return None, str(error.cause) if is_ours else error_line(error.cause), False
-
-
-def _join(address: str, size: int, num_cpus: float, num_gpus: float) -> None:
-    """Connect to Ray, or start it for "local". Warn if it lacks a worker's resources."""
+def _join(address: str, size: int) -> None:
+    """Connect to Ray, or start it for "local"."""
     import ray
 
     interrupts.in_order()
     if not ray.is_initialized():
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        local = {"num_cpus": math.ceil(size * num_cpus), "include_dashboard": False}
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+        local = {"num_cpus": size, "include_dashboard": False}
         options = local if address == "local" else {}
         ray.init(address=address, log_to_driver=False, logging_level="error", **options)
-    has = ray.cluster_resources()
-    if has.get("GPU", 0) < num_gpus or has.get("CPU", 0) < num_cpus:
-        print(f"dise: a worker waits for what Ray lacks; it has {has}", file=sys.stderr)

@@ -6,7 +6,6 @@ import glob
 import gzip
 import hashlib
 import io
-import json
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -46,14 +45,6 @@ class ShardRows:
     source: hashlib._Hash = field(default_factory=hashlib.sha256)
     corrupt: dict[str, str] = field(default_factory=dict)
     tables: list[pyarrow.Table] = field(default_factory=list)
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the rows and their numbers."""
-        digest = hashlib.sha256()
-        for row in self.rows:
-            digest.update(json.dumps([row.number, row.record, row.problem], default=str).encode())
-        return digest.hexdigest()
 
 
 def input_files(pattern: Path) -> list[Path]:

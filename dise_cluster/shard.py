@@ -2,40 +2,54 @@
 
 from __future__ import annotations
 
+import gzip
 import json
-from collections.abc import Callable
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic
 
-from dise_app.files.lines import Line, encoded
+from dise_app.files.linefile import MAX_OWN_LINE
+from dise_app.files.lines import Line, encoded, lines_of, parse
 from dise_app.files.reasons import commonest
+from dise_app.files.run_folder import RunFolder, note_in
 from dise_app.files.runner import Answered, P, Work
-from dise_app.files.texts import replacing, write_json
+from dise_app.files.texts import json_file, replacing
 from dise_app.terminal.progress import in_order
-from dise_cluster.answers import (
-    LINE,
-    WHOLE,
-    columns_of,
-    concatenate,
-    row_seed,
-    to_json,
-    with_columns,
-)
-from dise_cluster.folder import Manifest, claim, manifest_path, packed, sha256_of, shard_path
-from dise_cluster.rows import ShardRows, ending_of, read_shard
-from dise_core import LLM, InputError, Plan, SamplingParams
+from dise_cluster.answers import LINE, WHOLE, columns_of, concatenate, seeded, to_json, with_columns
+from dise_cluster.rows import ShardRows, ending_of, opened, read_shard
+from dise_core import LLM, InputError, Plan
+from dise_core.files import refuse_special
 from dise_core.records import Record
 from dise_core.scoring.calibration import fingerprint
 
 if TYPE_CHECKING:
     import pyarrow
 
-Advance = Callable[[float], None]
+RUN_FILE = "dise-run.json"
+"""What the answers of all shards depend on."""
 
-PACKAGES = ("dise", "torch", "transformers", "numpy")
+MANIFEST = ".manifest.json"
+"""What stood beside a shard of an older version, which did not note the input's digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """What a shard holds. problems: why rows failed, with counts, the commonest. corrupt:
+    see ShardRows. num_missing, num_doubled: rows that its file lacked, or held twice,
+    before it was made.
+    """
+
+    index: int
+    num_rows: int
+    num_failed: int
+    problems: dict[str, int]
+    corrupt: dict[str, str]
+    num_missing: int = 0
+    num_doubled: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,69 +68,59 @@ class ShardJob(Generic[P]):
 
     def path(self, index: int) -> Path:
         """Return where shard `index` stands; the first is 1."""
-        return shard_path(self.folder, self.work.command, index, self.num_shards, self.ending)
+        name = f"{self.work.command}-{index:05}-of-{self.num_shards:05}.{self.ending}"
+        return self.folder / name
 
-    def claim(self, llm: LLM) -> str:
-        """Return the run's digest. Raises InputError if the folder is of another run, or
-        if params would fail every row.
+    def begin(self) -> LLM:
+        """Return the model, once the folder is this run's. Raises InputError if it is
+        another's, if no file can be read, or if params would fail every row.
         """
+        llm = self.work.load()
         llm.catalog.check(self.work.params)
+        nothing = read_shard(self.files, 0, self.num_shards)
+        if nothing.corrupt and not nothing.num_total:
+            raise InputError(f"no file can be read: {nothing.corrupt}", "input")
         run = {
             **self.work.settings(llm),
             "fingerprint": fingerprint(llm.predictor),
             "num_shards": self.num_shards,
             "ending": self.ending,
             "input": [[path.name, path.stat().st_size] for path in self.files],
+            "input_digest": nothing.source.hexdigest(),
         }
-        return claim(self.folder, run, self.work.usual)
+        digest = older_digest(self.folder) or run["input_digest"]
+        RunFolder(self.folder / RUN_FILE, run, {**self.work.usual, "input_digest": digest}).claim()
+        return llm
 
-    def make(self, llm: LLM, run: str, index: int, advance: Advance = lambda _: None) -> Manifest:
-        """Make a shard, if it is not whole, and return its manifest. run: the run's
-        digest. advance is called with shares of the shard, 1 in all. Raises errors that
-        are not a row's fault.
+    def make(self, llm: LLM, index: int, advance: Callable[[float], None]) -> Shard:
+        """Make a shard, unless it is there with its rows, each once. advance is called
+        with shares of it, 1 in all. Raises errors that are not a row's fault.
         """
         shard, path = read_shard(self.files, index, self.num_shards), self.path(index)
-        digest = shard.digest
-        if shard.corrupt and not shard.num_total:
-            raise InputError(f"no file can be read: {shard.corrupt}", "input")
-        old = Manifest.of(path)
-        source = shard.source.hexdigest()
-        if old is not None and (old.run, old.rows, old.source) == (run, digest, source):
+        before = rows_in(path, shard)
+        times = Counter(number for number, _ in before or ())
+        if before is not None and times == Counter(row.number for row in shard.rows):
             advance(1)
-            return old
+            failures = [failure for _, failure in before if failure is not None]
+            return Shard(index, len(before), len(failures), counts(failures), shard.corrupt)
         table = concatenate(shard.tables, self.work.params) if self.ending == "parquet" else None
         share = 1 / max(len(shard.rows), 1)
         advance(0 if shard.rows else 1)
-        plan = partial(self._plan, llm)
+
+        def plan(row: Line) -> Plan[Answered]:
+            record = row.checked()
+            row_id = row.number if record.get("id") is None else record["id"]
+            params = seeded(self.work.params, row_id)
+            return (yield from self.work.plan_of(llm.planner, record, params))
+
         outcomes = in_order(llm, shard.rows, plan, lambda count: advance(count * share))
         answers = [to_json(outcome) for _, outcome in outcomes]
         with replacing(path) as part:
             self._write(part, shard, table, answers)
-            sha256 = sha256_of(part)
-        problems = [answer["error"]["message"] for answer in answers if "error" in answer]
-        manifest = Manifest(
-            shard=index,
-            run=run,
-            rows=digest,
-            source=source,
-            num_rows=len(answers),
-            num_errors=len(problems),
-            reasons=commonest((problem, 1) for problem in problems),
-            total=shard.num_total,
-            corrupt=shard.corrupt,
-            versions={name: version(name) for name in PACKAGES},
-            sha256=sha256,
-        )
-        write_json(manifest_path(path), manifest.model_dump())
-        return manifest
-
-    def _plan(self, llm: LLM, row: Line) -> Plan[Answered]:
-        record, params = row.checked(), self.work.params
-        if isinstance(params, SamplingParams):
-            row_id = record.get("id")
-            seed = row_seed(params.seed or 0, row.number if row_id is None else row_id)
-            params = params.model_copy(update={"seed": seed})
-        return (yield from self.work.plan_of(llm.planner, record, params))
+        failures = [answer["error"]["message"] for answer in answers if "error" in answer]
+        facts = len(answers), len(failures), counts(failures), shard.corrupt
+        num_missing = sum(not times[row.number] for row in shard.rows)
+        return Shard(index, *facts, num_missing, sum(count > 1 for count in times.values()))
 
     def _write(
         self, path: Path, shard: ShardRows, table: pyarrow.Table | None, answers: list[Record]
@@ -124,7 +128,7 @@ class ShardJob(Generic[P]):
         if table is None:
             pairs = zip(shard.rows, answers, strict=True)
             lines = [encoded({**row.record, **answer, "line": row.number}) for row, answer in pairs]
-            path.write_bytes(packed(b"".join(lines), self.ending))
+            path.write_bytes(_packed(b"".join(lines), self.ending))
             return
         import pyarrow
         from pyarrow.parquet import write_table
@@ -136,3 +140,64 @@ class ShardJob(Generic[P]):
             WHOLE: pyarrow.array(texts, pyarrow.string()),
         }
         write_table(with_columns(table, columns), path, compression="zstd")
+
+
+def counts(failures: Iterable[str]) -> dict[str, int]:
+    """Return the commonest failures with their counts."""
+    return commonest((failure, 1) for failure in failures)
+
+
+def rows_in(path: Path, shard: ShardRows) -> list[tuple[int, str | None]] | None:
+    """Return the numbers of the rows in a shard's file, each with its failure, if it failed;
+    None if there is no such file, or one that is not whole.
+    """
+    try:
+        refuse_special(path)
+        return list(_parquet_rows(path) if path.suffix == ".parquet" else _lines(path, shard))
+    except (OSError, EOFError, zlib.error, ValueError, LookupError, InputError):
+        return None
+
+
+def _lines(path: Path, shard: ShardRows) -> Iterator[tuple[int, str | None]]:
+    records = {row.number: row.record for row in shard.rows}
+    with opened(path) as file:
+        for line in lines_of(file, MAX_OWN_LINE):
+            answer = parse(line, MAX_OWN_LINE)
+            number = int(str(answer["line"]))
+            error = answer.get("error")
+            # The input's own rows may have an `error`, too: a failed one has nothing else new.
+            is_failed = answer == {**records.get(number, {}), "error": error, "line": number}
+            yield number, str(error["message"]) if is_failed and isinstance(error, dict) else None
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[int, str | None]]:
+    from pyarrow.parquet import read_table
+
+    table = read_table(path, columns=[LINE, "dise_error"])
+    yield from zip(table[LINE].to_pylist(), table["dise_error"].to_pylist(), strict=True)
+
+
+def num_shards_in(folder: Path) -> int | None:
+    """Return how many shards a folder's run has; None without one."""
+    path = folder / RUN_FILE
+    return note_in(path).get("num_shards") if path.exists() else None
+
+
+def older_digest(folder: Path) -> str | None:
+    """Return the digest of the input that an older version noted beside each shard."""
+    for path in sorted(folder.glob(f"*{MANIFEST}")):
+        with suppress(InputError):
+            manifest = json_file(path)
+            return manifest.get("source") if isinstance(manifest, dict) else None
+    return None
+
+
+def _packed(content: bytes, ending: str) -> bytes:
+    """Return what a file with that ending holds: the same bytes for the same content."""
+    if ending == "jsonl.gz":
+        return gzip.compress(content, mtime=0)
+    if ending == "jsonl.zst":
+        import pyarrow
+
+        return bytes(pyarrow.compress(content, "zstd", asbytes=True))
+    return content

@@ -1,18 +1,18 @@
-"""Workers for Ray Data: columns in, columns out, and errors in a column."""
+"""Workers for Ray Data's `map_batches`: columns in, columns out, and errors in a column."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, Unpack
 
 from dise_app.cli.answer import text_or_ids
 from dise_app.files.runner import Answered, P
 from dise_app.terminal.progress import in_order
-from dise_cluster.answers import columns_of, row_seed, to_json, with_columns
+from dise_cluster.answers import columns_of, seeded, to_json, with_columns
 from dise_core import LLM, InputError, Plan, SamplingParams, ScoringParams
 from dise_core.front.llm import EngineOptions
-from dise_core.records import JsonFields, Record
+from dise_core.records import JsonFields
 from dise_decide.calibration import DecisionCalibration
 from dise_decide.deciding import decision
 from dise_decide.llm import CalibrationLike
@@ -23,11 +23,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow
     from numpy.typing import NDArray
-    from ray.data import Dataset
 
-__all__ = ["DiseDecider", "DiseGenerator", "DiseScorer", "dise_processor"]
-
-RowMap = Callable[[Record], Record] | None
+__all__ = ["DiseDecider", "DiseGenerator", "DiseScorer"]
 
 
 class Worker(ABC, Generic[P]):
@@ -51,14 +48,10 @@ class Worker(ABC, Generic[P]):
         import pyarrow
 
         table = batch if isinstance(batch, pyarrow.Table) else pyarrow.table(dict(batch))
-        columns = self.columns(table.to_pylist())
+        outcomes = in_order(self._llm, table.to_pylist(), self._checked, lambda _: None)
+        columns = columns_of([to_json(outcome) for _, outcome in outcomes], self._params)
         earlier = [name for name in table.column_names if name in columns]
         return with_columns(table.drop_columns(earlier), columns)
-
-    def columns(self, rows: Sequence[JsonFields]) -> dict[str, pyarrow.Array]:
-        """Return the columns of the rows' answers."""
-        outcomes = in_order(self._llm, rows, self._checked, lambda _: None)
-        return columns_of([to_json(outcome) for _, outcome in outcomes], self._params)
 
     def _checked(self, row: JsonFields) -> Plan[Answered]:
         if row.get("dise_error") is not None:
@@ -102,8 +95,7 @@ class DiseGenerator(Worker[SamplingParams]):
     def _plan(self, row: JsonFields) -> Plan[Answered]:
         if row.get("id") is None:
             raise InputError('needs an "id", of which its seed is made', "id")
-        seed = row_seed(self._params.seed or 0, row["id"])
-        params = self._params.model_copy(update={"seed": seed})
+        params = seeded(self._params, row["id"])
         return self._llm.planner.generate(text_or_ids(row, "prompt"), params)
 
 
@@ -130,60 +122,3 @@ class DiseDecider(Worker[DecisionParams]):
             raise InputError('needs "input", a text', "input")
         planner, calibration = self._llm.planner, self._calibration
         return decision(planner, text, self._questions, self._params, None, calibration)
-
-
-def dise_processor(
-    worker: type[DiseScorer | DiseGenerator | DiseDecider],
-    preprocess: RowMap = None,
-    postprocess: RowMap = None,
-    *,
-    batch_size: int = 512,
-    concurrency: int = 1,
-    num_cpus: float = 1,
-    num_gpus: float = 0,
-    **arguments: object,
-) -> Callable[[Dataset], Dataset]:
-    """Return a function of a dataset, in the form of `ray.data.llm.build_processor`: each
-    row is mapped by `preprocess`, answered by a worker made with the arguments, mapped by
-    `postprocess`.
-
-    batch_size: rows that are lost with a worker; concurrency: workers, each with these
-    CPUs and GPUs. A worker that dies is started again twice, and then ends the job. The
-    function raises InputError where the workers leave less than a core of those that Ray
-    has.
-    """
-    from ray.data import ActorPoolStrategy
-
-    def process(dataset: Dataset) -> Dataset:
-        _check_cores(concurrency, num_cpus)
-        rows = dataset if preprocess is None else dataset.map(preprocess)
-        answered = rows.map_batches(
-            worker,
-            fn_constructor_kwargs=arguments,
-            compute=ActorPoolStrategy(size=concurrency),
-            batch_size=batch_size,
-            batch_format="pyarrow",
-            num_cpus=num_cpus,
-            num_gpus=num_gpus,
-            udf_modifying_row_count=False,
-            max_restarts=2,
-            max_task_retries=2,
-        )
-        return answered if postprocess is None else answered.map(postprocess)
-
-    return process
-
-
-def _check_cores(concurrency: int, num_cpus: float) -> None:
-    """Raise InputError unless Ray's own steps have a core, or they wait forever."""
-    import ray
-
-    num_cores = ray.cluster_resources().get("CPU", 0)
-    num_free = max(num_cores - concurrency * num_cpus, 0)
-    if num_free < 1:
-        raise InputError(
-            f"concurrency={concurrency} and num_cpus={num_cpus:g} leave {num_free:g} of the "
-            f"{num_cores:g} cores that Ray has, and reading and writing need one: "
-            "take fewer workers, or a smaller num_cpus",
-            "concurrency",
-        )

@@ -58,6 +58,13 @@ STRUCK: Mapping[tuple[str, str], str] = MappingProxyType(
         ("verb", "recipes"): "dise eval --recipe list shows the recipes.",
         ("option", "header_timeout"): "put a proxy in front of the server, which bounds how long "
         "a request's head may take.",
+        ("option", "shards"): "use --shard i/n, once for each i, or --ray, or give many files.",
+        ("option", "gpus_per_worker"): "each worker has a GPU where Ray has any.",
+        (
+            "option",
+            "cpus_per_worker",
+        ): "each worker has a core; OMP_NUM_THREADS gives it more threads.",
+        ("verb", "check"): "give --resume, which makes the rows that are missing and counts them.",
     }
 )
 """By kind and name, the rest of a sentence: "NAME was taken out: ...". A kind is the title

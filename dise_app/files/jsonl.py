@@ -13,8 +13,9 @@ from dise_app.files.linefile import LineFile
 from dise_app.files.lines import BUFFER, MAX_LINE, Line, encoded, lines_of, without_bom
 from dise_app.files.reasons import reasons
 from dise_app.files.resume import answered_lines, begin, refuse_foreign_settings
+from dise_app.files.run_folder import RunFolder, settings_path
 from dise_app.files.runner import Answered, P, Work
-from dise_app.files.texts import refuse_existing, settings_path
+from dise_app.files.texts import refuse_existing
 from dise_app.terminal.lines import tell
 from dise_app.terminal.progress import close, in_order, progress_bar
 from dise_core import LLM, DiseError, InputError, Plan
@@ -41,8 +42,8 @@ def run_file(work: Work[P], llm: LLM, load_for: Callable[[Iterator[Plan[Answered
     model for plans that need it. Raises typer.Exit(1) if any line failed, InputError for
     unsuitable files, DiseError if the answers cannot be written.
     """
-    settings, resume = work.settings(llm), work.files["resume"]
-    output = work.files["output"] or STANDARD
+    resume, output = work.files["resume"], work.files["output"] or STANDARD
+    run = RunFolder(output, work.settings(llm), work.usual)
     lines = _checked_lines(work.files, output)
 
     def plan_of(line: Line) -> Plan[Answered]:
@@ -57,11 +58,10 @@ def run_file(work: Work[P], llm: LLM, load_for: Callable[[Iterator[Plan[Answered
             if not (resume or work.files["overwrite"]):
                 refuse_existing(output, "--resume goes on with it, --overwrite replaces it")
             records = {line.number: line.record for line in lines}
-            usual = work.usual
-            numbers = answered_lines(file, settings, usual, records) if resume else set()
+            numbers = answered_lines(file, run, records) if resume else set()
             todo = [line for line in lines if line.number not in numbers]
             load_for(map(plan_of, todo))
-            begin(file, settings)
+            begin(file, run)
             problems = complete(llm, todo, plan_of, file.add, len(numbers))
     num_failed = problems.total()
     if num_failed == len(lines) > 1:

@@ -6,9 +6,10 @@ from pathlib import Path
 from pydantic import BaseModel, Field, ValidationError
 
 from dise_app.files.linefile import LineFile
-from dise_app.files.texts import MADE_WITH, made_with, refuse_other, settings_path, write_json
+from dise_app.files.run_folder import MADE_WITH, RunFolder, made_with, settings_path
+from dise_app.files.texts import write_json
 from dise_core import InputError
-from dise_core.records import JsonFields, filled
+from dise_core.records import JsonFields
 
 
 class ScoreNames(BaseModel):
@@ -35,28 +36,24 @@ class AnswerLine(BaseModel):
     seed: object = None
 
 
-def answered_lines(
-    file: LineFile, settings: JsonFields, usual: JsonFields, lines: Mapping[int, JsonFields]
-) -> set[int]:
-    """Return the numbers of the input's lines that the file answers. settings: what the
-    answers depend on, as JSON. usual: see refuse_other. lines: the input's records by
-    number. Raises InputError, and leaves the file as it is, if dise did not write it, or
-    wrote it with other settings or from other lines.
+def answered_lines(file: LineFile, run: RunFolder, lines: Mapping[int, JsonFields]) -> set[int]:
+    """Return the numbers of the input's lines that the run's file answers. lines: the
+    input's records by number. Raises InputError, and leaves the file as it is, if dise did
+    not write it, or wrote it with other settings or from other lines.
     """
     numbers: set[int] = set()
-    file_settings = made_with(file.path)
+    settings, note = run.settings, made_with(file.path)
     for number, record in file.records():
         answer = _checked(file, number, record)
         for names in [dict(output.score) for output in answer.outputs] or [{}]:
             facts = {"model": answer.model, **names, "seed": answer.seed}
             expected = {name: settings[name] for name in facts if settings.get(name) is not None}
-            refuse_other(file.path, {name: facts[name] for name in expected}, expected)
-        if not numbers and file_settings is not None:
-            refuse_other(file.path, file_settings, settings, usual)
+            RunFolder(file.path, expected).refuse_other({name: facts[name] for name in expected})
+        if not numbers and note is not None:
+            run.refuse_other(note)
         _refuse_other_line(file, record, lines.get(answer.line), settings)
         numbers.add(answer.line)
-    is_ours = file_settings is not None and filled(file_settings, usual) == filled(settings, usual)
-    if file.torn and not numbers and not is_ours:
+    if file.torn and not numbers and not (note is not None and run.is_of(note)):
         raise file.foreign(1, "is cut short")
     return numbers
 
@@ -71,11 +68,11 @@ def refuse_foreign_settings(output: Path) -> None:
         )
 
 
-def begin(file: LineFile, settings: JsonFields) -> None:
+def begin(file: LineFile, run: RunFolder) -> None:
     """Remove all but answers, and note the settings."""
     file.begin()
     if file.is_regular:
-        write_json(settings_path(file.path), {MADE_WITH: settings})
+        write_json(settings_path(file.path), {MADE_WITH: run.settings})
 
 
 def _checked(file: LineFile, number: int, record: JsonFields) -> AnswerLine:

@@ -11,13 +11,9 @@ from socket import gethostname
 from tempfile import TemporaryFile
 
 from dise_core import DiseError, InputError
-from dise_core.errors import shown
 from dise_core.files import opened_file
 from dise_core.params.base import Settings
-from dise_core.records import ABSENT, JsonFields, Record, filled, first_difference
-
-MADE_WITH = "made_with"
-"""The one key in the file of an output's settings."""
+from dise_core.records import JsonFields, Record
 
 
 def settings(pairs: Iterable[str], texts: Collection[str] = ()) -> Settings:
@@ -113,51 +109,6 @@ def refuse_existing(path: Path, advice: str) -> None:
     """Raise InputError, with the advice, for a file that holds something."""
     if path.is_file() and path.stat().st_size:
         raise InputError(f"--output {path} exists already: {advice}", "output")
-
-
-def refuse_other(
-    path: Path, facts: JsonFields, expected: JsonFields, usual: JsonFields | None = None
-) -> None:
-    """Raise InputError, naming the first difference, if a file is of another run. usual: the
-    options' defaults, which hold where the file, as of an older version, does not say.
-    """
-    facts, expected = filled(facts, usual or {}), filled(expected, usual or {})
-    if facts == expected:
-        return
-    name, theirs, ours = first_difference("", facts, expected)
-    if ours is ABSENT:
-        raise InputError(
-            f"{path} holds a run with {name}={shown(theirs)}, and this run has no such setting: "
-            "another version of dise may have written it. Use another --output, or that version.",
-            "output",
-        )
-    if theirs is ABSENT:
-        raise InputError(
-            f"{path} holds a run that does not say its {name}, and this run has "
-            f"{name}={shown(ours)}. Use another --output.",
-            "output",
-        )
-    raise InputError(
-        f"{path} holds a run with {name}={shown(theirs)}, and this run has "
-        f"{name}={shown(ours)}. Use another --output, or the settings of that run.",
-        "output",
-    )
-
-
-def settings_path(output: Path) -> Path:
-    """Return a path beside the file itself, whatever name it was given by."""
-    return Path(f"{os.path.realpath(output)}.settings.json")
-
-
-def made_with(output: Path) -> dict[str, object] | None:
-    """Return the settings of an output; None if dise noted none."""
-    try:
-        with opened_file(settings_path(output)) as file:
-            content = json.loads(file.read())
-    except (OSError, ValueError):
-        return None
-    settings = content.get(MADE_WITH) if isinstance(content, dict) else None
-    return settings if isinstance(settings, dict) else None
 
 
 def json_or_text(value: str) -> object:

@@ -221,10 +221,7 @@ def _formula(score: Score, logprobs: Floats, written: Floats, num_reads: int) ->
 
 
 def _notes(
-    text: TokenSequence,
-    reads: Sequence[ExplainedRead],
-    names: Sequence[str],
-    num_added: int,
+    text: TokenSequence, reads: Sequence[ExplainedRead], names: Sequence[str], num_added: int
 ) -> Iterator[str]:
     """Yield sentences on the writing, on what follows the text, and the constraint."""
     if (writing := text.own_writing()) is None:

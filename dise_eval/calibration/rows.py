@@ -12,7 +12,7 @@ import numpy as np
 
 from dise_app.files.jsonl import read_lines
 from dise_app.files.linefile import MAX_OWN_LINE
-from dise_app.files.texts import made_with
+from dise_app.files.run_folder import made_with
 from dise_core.errors import InputError, shown
 from dise_core.files import refuse_special
 from dise_core.front.calibrated import fitted_settings

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
 from dise_app.files.linefile import LineFile
 from dise_app.files.lines import encoded
-from dise_app.files.texts import refuse_other
+from dise_app.files.run_folder import RunFolder
 from dise_core.errors import DiseError, InputError
 from dise_core.files import refuse_special
 
@@ -20,9 +19,8 @@ class Journal:
         self, path: Path, key: Mapping[str, object], usual: Mapping[str, object] | None = None
     ) -> None:
         """Open the journal, or create it, and keep other runs out until it is closed.
-        usual: see refuse_other.
-        Raises InputError, naming the difference, if it belongs to another run, and for a
-        file that dise did not write; the file is then as it was.
+        usual: see RunFolder. Raises InputError, naming the difference, if it belongs to
+        another run, and for a file that dise did not write; the file is then as it was.
         """
         self.path = path
         self.records: dict[str, Mapping[str, object]] = {}
@@ -34,10 +32,7 @@ class Journal:
             raise InputError(f"cannot write --output {path}: {error.strerror}", "output") from error
         self._file = LineFile(path, is_synced=True)
         try:
-            is_new = not self._read(key, usual)
-            self._file.begin()
-            if is_new:
-                self._file.add(key)
+            self._begin(RunFolder(path, key, usual))
         except BaseException:
             self.close()
             raise
@@ -55,16 +50,18 @@ class Journal:
     def close(self) -> None:
         self._file.close()
 
-    def _read(self, key: Mapping[str, object], usual: Mapping[str, object] | None) -> bool:
-        has_key = False
+    def _begin(self, run: RunFolder) -> None:
+        is_new = True
         for number, record in self._file.records():
             if number == 1:
-                refuse_other(self.path, record, json.loads(encoded(key)), usual)
-                has_key = True
+                run.refuse_other(record)
+                is_new = False
             elif isinstance(name := record.get("id"), str):
                 self.records[name] = record
             else:
                 raise self._file.foreign(number, "has no id")
-        if not has_key and not encoded(key).startswith(self._file.torn):
+        if is_new and not encoded(run.settings).startswith(self._file.torn):
             raise self._file.foreign(1, "is cut short")
-        return has_key
+        self._file.begin()
+        if is_new:
+            self._file.add(run.settings)

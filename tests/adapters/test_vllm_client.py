@@ -226,7 +226,7 @@ def test_who_runs_a_strangers_file_may_name_a_server_instead_of_its_own(
     "eval best-of-n --dataset countdown-short --limit 1 --output run",
     "calibrate run --output fitted.json --max-risk 0.9",
     "generate --input in.jsonl --output out.jsonl --resume",
-    "generate --input in.jsonl --output shards --shards 1 --seed 1 --resume",
+    "generate --input in.jsonl --output shards --shard 1/1 --seed 1 --resume",
     "score --response 1+2 --calibration calibration.json",
 ])  # fmt: skip
 def test_a_server_that_the_files_of_a_run_name_is_never_asked(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from tests.commands import Dise, Run
 from tests.jsonlines import records_of, written
 
 WRITE = ("--max-tokens", 8, "--block-length", 8, "--temperature", 0.9, "--seed", 5)
@@ -40,5 +40,8 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in paths}
 
 
-def manifest(shard: Path) -> Any:
-    return json.loads(shard.with_name(f"{shard.name}.manifest.json").read_bytes())
+def in_shards(dise: Dise, num_shards: int, *words: object) -> Run:
+    """Make the first shard, as a scheduler would, then the others; return the last run."""
+    first = dise(*words, "--shard", f"1/{num_shards}")
+    assert first.code < 2, first.err
+    return dise(*words, "--resume")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dise_cluster.workers import DiseDecider, DiseGenerator, DiseScorer, dise_processor
+from dise_cluster.workers import DiseDecider, DiseGenerator, DiseScorer
 from dise_core import LLM, InputError, SamplingParams, ScoringParams
 from dise_decide import ChoiceQuestion, DecisionParams, ScoreQuestion
 from dise_decide.llm import DecidingLLM
@@ -74,29 +74,20 @@ def test_wrong_params_end_before_the_first_row() -> None:
 
 
 @pytest.mark.usefixtures("ray_here")
-def test_a_processor_answers_each_row_of_a_dataset_once() -> None:
+def test_a_worker_answers_each_row_of_a_dataset_once() -> None:
     import ray
 
-    rows = [{"number": n, "text": f"{n}+2"} for n in range(60)]
-    process = dise_processor(
-        DiseScorer,
-        preprocess=lambda row: {"number": row["number"], "response": row["text"]},
-        postprocess=lambda row: {"number": row["number"], "score": row["dise_score"]},
-        batch_size=16,
-        params=ScoringParams(selector="response"),
+    rows = [{"number": n, "response": f"{n}+2"} for n in range(60)]
+    answers = (
+        ray.data.from_items(rows)
+        .map_batches(
+            DiseScorer,
+            fn_constructor_kwargs={"params": ScoringParams(selector="response")},
+            compute=ray.data.ActorPoolStrategy(size=1),
+            batch_size=16,
+            batch_format="pyarrow",
+        )
+        .take_all()
     )
-    answers = process(ray.data.from_items(rows)).take_all()
     assert sorted(row["number"] for row in answers) == list(range(60))
-    assert all(row["score"] < 0 for row in answers)
-
-
-@pytest.mark.usefixtures("ray_here")
-@pytest.mark.parametrize(("concurrency", "num_cpus"), [(2, 1), (1, 1.5), (8, 0.25)])
-def test_workers_that_leave_no_core_to_read_with_are_refused(
-    concurrency: int, num_cpus: float
-) -> None:
-    import ray
-
-    process = dise_processor(DiseScorer, concurrency=concurrency, num_cpus=num_cpus)
-    with pytest.raises(InputError, match="of the 2 cores that Ray has, and reading and writing"):
-        process(ray.data.from_items([{"response": "1+2"}]))
+    assert all(row["dise_score"] < 0 for row in answers)

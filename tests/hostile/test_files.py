@@ -22,7 +22,6 @@ from dise_app.cli import answer, fill  # noqa: F401 (imported before `answer` is
 from dise_app.files.linefile import LineFile
 from dise_app.files.lines import encoded
 from dise_app.files.texts import write_json
-from dise_cluster.folder import digest_of
 from dise_core import LLM, SamplingParams
 from dise_core.errors import DiseError, InputError
 from dise_core.records import Record
@@ -321,7 +320,7 @@ def test_a_record_that_json_cannot_hold_is_named_and_not_written(
 # What a run of another version left.
 
 
-SHARDS = ("generate", *FAST, "--seed", 5, "--shards", 2)
+SHARDS = ("generate", *FAST, "--seed", 5, "--shard", "2/2")
 
 
 def without(settings: Any, name: str) -> Any:
@@ -330,15 +329,12 @@ def without(settings: Any, name: str) -> Any:
 
 
 def with_settings(path: Path, change: Callable[[Any], Any]) -> None:
-    """Change the settings beside an output, or in a folder of shards with their manifests."""
+    """Change the settings beside an output, or in a folder of shards."""
     content = json.loads(path.read_bytes())
     if "made_with" in content:
         write_json(path, {"made_with": change(content["made_with"])})
         return
-    run = change(content)
-    write_json(path, run)
-    for manifest in path.parent.glob("*.manifest.json"):
-        write_json(manifest, {**json.loads(manifest.read_bytes()), "run": digest_of(run)})
+    write_json(path, change(content))
 
 
 @pytest.mark.parametrize(
@@ -364,7 +360,7 @@ def test_a_run_of_an_older_version_goes_on_whichever_option_its_settings_lack(
     [part] = output.glob("generate-00002-of-00002.jsonl") if is_folder else [output]
     before, whole = settings.read_bytes(), part.read_bytes()
     made = json.loads(before) if is_folder else json.loads(before)["made_with"]
-    facts = {"command", "model", "fingerprint", "num_shards", "ending", "input"}
+    facts = {"command", "model", "fingerprint", "num_shards", "ending", "input", "input_digest"}
     given = {"max_tokens", "block_length", "seed", "layout"}
     given = {name for name in given & made.keys() if f"--{name.replace('_', '-')}" in verb}
     options = made.keys() - facts - given
@@ -464,8 +460,8 @@ READERS = {
     "questions.json": "decide a --questions questions.json",
     "calibration.json": "score --response a --calibration calibration.json",
     "out.settings.json": "generate --input in --output out --resume",
-    "shards/dise-run.json": "score --input in --output shards --shards 1 --resume",
-    "shards/dise-run.json ": "check shards",
+    "shards/dise-run.json": "score --input in --output shards --shard 1/1 --resume",
+    "shards/dise-run.json ": "score --input in --output shards --resume",
     "model/config.json": "score --response a --model ./model",
     "whole/tokenizer.json": "score --response a --model ./whole",
     "whole/model.safetensors": "score --response a --model ./whole",
@@ -497,18 +493,19 @@ def test_a_pipe_or_a_device_in_place_of_a_file_is_refused_and_not_waited_for(
     assert told.get(name, "a pipe, a device or a socket, and no file") in run.err
 
 
-def test_a_manifest_that_is_a_pipe_makes_its_shard_not_whole(dise: Dise, tmp_path: Path) -> None:
+def test_a_shard_or_an_older_versions_manifest_that_is_a_pipe_is_not_waited_for(
+    dise: Dise, tmp_path: Path
+) -> None:
     output = tmp_path / "out"
     args = ("generate", "--input", prompts(tmp_path / "in"), "--output", output, *FAST)
-    args = (*args, "--shards", 1, "--seed", 5)
+    args = (*args, "--seed", 5, "--shard", "1/1")
     assert dise(*args).code == 0
-    [manifest] = output.glob("*.manifest.json")
-    before = manifest.read_bytes()
-    for path in (manifest, manifest.with_name(manifest.name.removesuffix(".manifest.json"))):
+    [shard] = output.glob("*.jsonl")
+    before = shard.read_bytes()
+    for path in (shard, shard.with_name(f"{shard.name}.manifest.json")):
         fifo(path)
-        assert "is missing or not whole" in dise("check", output).out
         assert dise(*args, "--resume").code == 0
-        assert json.loads(manifest.read_bytes())["rows"] == json.loads(before)["rows"]
+        assert shard.read_bytes() == before
 
 
 # A full disk.

@@ -20,7 +20,7 @@ import dise_adapters as adapters
 import dise_app as app
 import dise_core as core
 import dise_eval as lab
-from dise_cluster.workers import DiseGenerator, DiseScorer, dise_processor
+from dise_cluster.workers import DiseGenerator, DiseScorer
 from dise_core import testing
 
 P = TypeVar("P", bound=core.Params)
@@ -477,7 +477,7 @@ def sureness(text: core.TokenSequence) -> core.Plan[dise.Score]:
 
 def corpus() -> DiseGenerator:
     """Make the workers of a pipeline."""
-    print(DiseScorer(params=dise.ScoringParams(selector="response")), dise_processor)
+    print(DiseScorer(params=dise.ScoringParams(selector="response")))
     return DiseGenerator("countdown", dise.SamplingParams(seed=0), device="cpu")
 
 

@@ -160,7 +160,7 @@ def test_a_scorer_is_known_before_a_model_or_a_file_is_read(
         ("score --input {0} --output {1}", 1, "line 2: is not JSON"),
         ("rank --input {0} --output {1}", 1, "line 2: is not JSON"),
         ("decide --input {0} --output {1} --layout cloze --choice 12=3,4", 1, "line 2: is not"),
-        ("score --input {0} --output {1} --shards 1", 0, "2 rows, of which 1 failed"),
+        ("score --input {0} --output {1} --shard 1/1", 0, "2 rows, of which 1 failed"),
         ("eval uncertainty --dataset {0} --grader text --output {1}", 2, "line 2 is not JSON"),
         ("eval given --dataset {0} --grader text --output {1}", 2, "line 2 is not JSON"),
         (f"eval ranks {FEW} --texts {{0}} --output {{1}}", 2, "line 2 of"),
@@ -173,7 +173,7 @@ def test_a_bad_row_ends_a_verb_as_the_page_says(
     """docs/evaluation.md: 2 where a figure is of all rows, else 1 unless the row is kept."""
     texts = {"prompt": "1,2 -> 3", "input": "1,2 -> 3", "response": "1+2=3", "answer": "3"}
     row = {"id": "countdown-0", "candidates": ["1+2=3"], "score": -0.1, "label": True, **texts}
-    output = tmp_path / ("folder" if "shards" in line or "eval" in line else "output.jsonl")
+    output = tmp_path / ("folder" if "shard" in line or "eval" in line else "output.jsonl")
     asked = line.format(written(tmp_path / "rows.jsonl", row, "{no"), output).split()
     run = dise(*asked)
     assert (run.code, message in run.err) == (code, True), run.err
