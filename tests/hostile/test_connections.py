@@ -375,14 +375,16 @@ def test_two_interrupts_end_the_process_at_once_and_without_a_traceback() -> Non
 
 
 def test_held_connections_do_not_keep_a_drained_server_from_ending_with_0() -> None:
-    running = ServerThread(Service(Limits(grace=20), AsyncLLM(ToyPredictor())), api_key=KEY)
+    running = ServerThread(
+        Service(Limits(grace=20, body_timeout=1000), AsyncLLM(ToyPredictor())), api_key=KEY
+    )
     beginnings = [b"", b"POST /v1/sc", scoring("Content-Length: 900") + BODY, GOOD]
     held = [connect(running.url) for _ in beginnings]
     for connection, beginning in zip(held, beginnings, strict=True):
         connection.sendall(beginning)
     assert held[-1].recv(12) == b"HTTP/1.1 200"
     running.server.handle_exit(signal.SIGTERM, None)
-    running.thread.join(120)
+    running.thread.join(60)
     assert not running.thread.is_alive()
     assert running.server.exit_code == 0
     for connection in held:
