@@ -30,14 +30,14 @@ class ShardWorker(Generic[P]):
 
     def __init__(self, job: ShardJob[P]) -> None:
         self._job = job
-        self._llm: LLM | None = None
+        self._begun: tuple[LLM, str] | None = None
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[str]]:
         """Return the shard of the batch's one number, or why it failed, as JSON."""
         [number] = batch["shard"].tolist()
         try:
-            self._llm = self._llm or self._job.begin()
-            report = asdict(self._job.make(self._llm, number, lambda _: None))
+            self._begun = self._begun or self._job.begin()
+            report = asdict(self._job.make(*self._begun, number))
         except DiseError as error:
             report = {"error": error_line(error), "is_input": isinstance(error, InputError)}
         return {"report": [json.dumps(report)]}

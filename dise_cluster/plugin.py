@@ -76,9 +76,9 @@ class Shards(FileRunner):
             with progress_bar(len(numbers), parts="shards") as advance:
                 shards = list(made_on_ray(job, numbers, self.ray, self.workers or 1, advance))
         else:
-            llm = job.begin()
+            llm, digest = job.begin()
             with progress_bar(len(numbers), parts="shards") as advance:
-                shards = [job.make(llm, number, advance) for number in numbers]
+                shards = [job.make(llm, digest, number, advance) for number in numbers]
         _summarize(job, shards, len(numbers))
 
     def _job(self, work: Work[P]) -> tuple[ShardJob[P], Sequence[int]]:

@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 RUN_FILE = "dise-run.json"
 """What the answers of all shards depend on."""
 
-MANIFEST = ".manifest.json"
-"""What stood beside a shard of an older version, which did not note the input's digest."""
-
 
 @dataclass(frozen=True, slots=True)
 class Shard:
@@ -71,32 +68,43 @@ class ShardJob(Generic[P]):
         name = f"{self.work.command}-{index:05}-of-{self.num_shards:05}.{self.ending}"
         return self.folder / name
 
-    def begin(self) -> LLM:
-        """Return the model, once the folder is this run's. Raises InputError if it is
-        another's, if no file can be read, or if params would fail every row.
+    def begin(self) -> tuple[LLM, str]:
+        """Return the model and the input's digest, once the folder is this run's. Raises
+        InputError if it is another's, if no file can be read, or if params would fail every
+        row.
         """
         llm = self.work.load()
         llm.catalog.check(self.work.params)
         nothing = read_shard(self.files, 0, self.num_shards)
         if nothing.corrupt and not nothing.num_total:
             raise InputError(f"no file can be read: {nothing.corrupt}", "input")
+        digest = nothing.source.hexdigest()
         run = {
             **self.work.settings(llm),
             "fingerprint": fingerprint(llm.predictor),
             "num_shards": self.num_shards,
             "ending": self.ending,
             "input": [[path.name, path.stat().st_size] for path in self.files],
-            "input_digest": nothing.source.hexdigest(),
+            "input_digest": digest,
         }
-        digest = older_digest(self.folder) or run["input_digest"]
-        RunFolder(self.folder / RUN_FILE, run, {**self.work.usual, "input_digest": digest}).claim()
-        return llm
+        usual = {**self.work.usual, "input_digest": older_digest(self.folder) or digest}
+        RunFolder(self.folder / RUN_FILE, run, usual).claim()
+        return llm, digest
 
-    def make(self, llm: LLM, index: int, advance: Callable[[float], None]) -> Shard:
-        """Make a shard, unless it is there with its rows, each once. advance is called
-        with shares of it, 1 in all. Raises errors that are not a row's fault.
+    def make(
+        self, llm: LLM, digest: str, index: int, advance: Callable[[float], None] = lambda _: None
+    ) -> Shard:
+        """Make a shard, unless it is there with its rows, each once. digest: the input's.
+        advance is called with shares of the shard, 1 in all. Raises errors that are not a
+        row's fault.
         """
         shard, path = read_shard(self.files, index, self.num_shards), self.path(index)
+        if shard.source.hexdigest() != digest:
+            raise InputError(
+                "the files of --input changed while their rows were answered. Use another "
+                "--output, or put the files back and give --resume.",
+                "input",
+            )
         before = rows_in(path, shard)
         times = Counter(number for number, _ in before or ())
         if before is not None and times == Counter(row.number for row in shard.rows):
@@ -184,8 +192,10 @@ def num_shards_in(folder: Path) -> int | None:
 
 
 def older_digest(folder: Path) -> str | None:
-    """Return the digest of the input that an older version noted beside each shard."""
-    for path in sorted(folder.glob(f"*{MANIFEST}")):
+    """Return the digest of the input that an older version noted beside each shard, not in
+    the run's file.
+    """
+    for path in sorted(folder.glob("*.manifest.json")):
         with suppress(InputError):
             manifest = json_file(path)
             return manifest.get("source") if isinstance(manifest, dict) else None

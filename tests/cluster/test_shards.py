@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,6 +24,7 @@ from dise_adapters.embedded import CountdownPredictor
 from dise_app.terminal import progress
 from dise_cluster.answers import row_seed
 from dise_cluster.rows import input_files, read_shard
+from dise_cluster.shard import ShardJob
 from dise_core import LLM
 from dise_decide import ChoiceQuestion, DecisionParams
 from dise_decide.llm import DecidingLLM
@@ -434,6 +436,26 @@ def test_an_input_that_changed_between_shards_is_refused(dise: Dise, tmp_path: P
     source.write_text(source.read_text().replace("18", "19"))
     refused = dise(*asked(source, output, "--shard", "2/2"))
     assert (refused.code, "holds a run with input_digest='" in refused.err) == (2, True)
+
+
+def test_an_input_that_changes_while_it_is_answered_ends_the_run(
+    dise: Dise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, output, begin = (
+        written(tmp_path / "in.jsonl", *rows(4)),
+        tmp_path / "out",
+        ShardJob.begin,
+    )
+
+    def changing(job: ShardJob[Any]) -> tuple[LLM, str]:
+        begun = begin(job)
+        source.write_text(source.read_text().replace("18", "19"))
+        return begun
+
+    monkeypatch.setattr(ShardJob, "begin", changing)
+    ended = dise(*asked(source, output, "--shard", "1/2"))
+    assert (ended.code, "the files of --input changed while their rows" in ended.err) == (2, True)
+    assert contents(output).keys() == {"dise-run.json"}
 
 
 def test_a_row_whose_id_is_null_has_a_seed_of_its_own(dise: Dise, tmp_path: Path) -> None:
