@@ -76,7 +76,7 @@ def kill_at_random(arguments: list[str], num_kills: int) -> tuple[float, int]:
 def is_worker(process: psutil.Process) -> bool:
     """Return whether a process makes shards for Ray."""
     try:
-        return "ray::ShardWorker" in " ".join(process.cmdline())
+        return "ShardWorker" in " ".join(process.cmdline())
     except psutil.Error:
         return False
 

@@ -94,7 +94,6 @@ def _join(address: str, size: int) -> None:
     interrupts.in_order()
     if not ray.is_initialized():
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
         local = {"num_cpus": size, "include_dashboard": False}
         options = local if address == "local" else {}
         ray.init(address=address, log_to_driver=False, logging_level="error", **options)
