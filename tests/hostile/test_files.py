@@ -340,11 +340,11 @@ def with_settings(path: Path, change: Callable[[Any], Any]) -> None:
 @pytest.mark.parametrize(
     ("verb", "line", "num_options"),
     [
-        (("generate", *FAST, "--seed", 5), {"prompt": "abc"}, 43),
+        (("generate", *FAST, "--seed", 5), {"prompt": "abc"}, 36),
         (("score",), {"prompt": "a", "response": "bc"}, 15),
         (("decide", "--layout", "cloze"), {"input": "a", "questions": [
             {"type": "choice", "instructions": "c", "choices": ["a", "b"]}]}, 12),
-        (SHARDS, {"prompt": "abc"}, 43),
+        (SHARDS, {"prompt": "abc"}, 36),
     ],
     ids=["generate", "score", "decide", "shards"],
 )  # fmt: skip
