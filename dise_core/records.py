@@ -34,11 +34,12 @@ def json_number(value: float | None) -> float | None:
 
 
 def filled(fields: JsonFields, defaults: JsonFields) -> Record:
-    """Return the fields, with the defaults of those that are missing, and without options
-    that were taken out, where they were at their defaults; in an object that is there those
-    of its own, while a missing object of some stays missing.
+    """Return the fields, with the defaults of those that are missing; in an object that is
+    there those of its own, while a missing object of some stays missing. Where there are
+    defaults, options that were taken out are left out if they were at theirs.
     """
-    fields = {name: value for name, value in fields.items() if not is_unset(name, value)}
+    if defaults:
+        fields = {name: value for name, value in fields.items() if not is_unset(name, value)}
     missing = {
         name: default
         for name, default in defaults.items()

@@ -82,8 +82,16 @@ def struck(kind: str, name: str) -> str | None:
     return None if instead is None else f"{kind} {name!r} was taken out: {instead}"
 
 
+UNSET: Mapping[str, object] = MappingProxyType(
+    {
+        **dict.fromkeys(("early_exit", "eps", "logits", "tempered_confidence")),
+        **{"logits_eos_inf": False, "confidence_eos_eot_inf": False, "logits_settings": {}},
+        "orders": 1,
+    }
+)
+"""The defaults of options of requests that were taken out, which older runs have noted."""
+
+
 def is_unset(name: str, value: object) -> bool:
-    """Return whether an option was taken out, and the value is its default, as in the
-    settings of an older run.
-    """
-    return ("option", name) in STRUCK and value in (None, False, {}, 1, "")
+    """Return whether an option was taken out, and the value was its default."""
+    return name in UNSET and value == UNSET[name]

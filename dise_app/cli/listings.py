@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from dise_app.terminal.lines import folded
 from dise_app.terminal.styles import printable
 from dise_core.plugins.entry import OWN_DISTRIBUTION
 from dise_core.plugins.hookspecs import INTERFACE_VERSION
@@ -116,7 +117,9 @@ def show_models(rows: Sequence[Fields]) -> None:
             console.print("  ".join([name, *filter(None, facts)]), soft_wrap=True)
             console.print(Padding(escape(row["about"]), (0, 0, 0, 2), expand=False))
             if row["sampler"]:
-                console.print(escape(f"  Sampler: {row['sampler']}"), soft_wrap=True)
+                console.print(
+                    escape(folded(f"  Sampler: {row['sampler']}", "    ")), soft_wrap=True
+                )
             for word, fact in row.get("file", {}).items():
                 text = f"{fact:,}" if isinstance(fact, int) else printable(str(fact))
                 console.print(f"    {word}: {escape(text[:200])}", soft_wrap=True)

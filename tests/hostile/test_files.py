@@ -389,6 +389,30 @@ def test_a_run_of_an_older_version_goes_on_whichever_option_its_settings_lack(
     assert "that does not say its model, and this run has model='" in dise(*args, "--resume").err
 
 
+GONE: Record = {"early_exit": None, "eps": None, "logits_settings": {}, "tempered_confidence": None}
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        (GONE, None),
+        (GONE | {"early_exit": 0.9}, "early_exit=0.9, and this run has no such setting"),
+        (GONE | {"tempered_confidence": False}, "tempered_confidence=False, and this run has no"),
+        ({"unmasking_settings": {"tempered_confidence": False}}, "unmasking_settings"),
+        ({"unmasking_settings": {"eps": None}}, "unmasking_settings"),
+    ],
+)
+def test_an_older_run_goes_on_where_options_that_are_gone_were_at_their_defaults(
+    dise: Dise, tmp_path: Path, written: Record, problem: str | None
+) -> None:
+    output, lines = tmp_path / "out", write(tmp_path / "in", {"prompt": "abc"})
+    args = ("generate", "--input", lines, "--output", output, *FAST, "--seed", 5)
+    assert dise(*args).code == 0
+    with_settings(tmp_path / "out.settings.json", lambda run: {**run, **written})
+    run = dise(*args, "--resume")
+    assert (run.code, problem is None or problem in run.err) == (0 if problem is None else 2, True)
+
+
 def timeless(content: bytes) -> list[Record]:
     records = [json.loads(line) for line in content.splitlines()]
     return [r | {"usage": r["usage"] | {"seconds": 0}} for r in records]

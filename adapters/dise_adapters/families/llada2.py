@@ -64,7 +64,8 @@ def _rows(settings: ConfigFields) -> tuple[int, ...]:
 
 LLADA2 = Family(
     about="LLaDA2.0 and LLaDA2.1, on Glm4-MoE.",
-    sampler="--unmasking low-confidence-dynamic at 0.95, of 2.1 llada2-editing",
+    sampler="--unmasking low-confidence-dynamic --unmasking-setting threshold=0.95, of "
+    "LLaDA2.1 --unmasking llada2-editing",
     example="inclusionAI/LLaDA2.0-mini",
     trained_on="masks alone, LLaDA2.1 on edits too",
     architectures=("LLaDA2MoeModelLM",),

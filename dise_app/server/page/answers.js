@@ -67,7 +67,8 @@ function scoreLine({ score, written, probability, abstained, uncalibrated, lengt
 }
 
 // A mean log-probability a token reads more easily as a probability; other scores have no such meaning.
-function share({ value, log_likelihood: logLikelihood, perplexity }) {
+function share({ value, log_likelihood: logLikelihood, perplexity, constraint }) {
+  if (constraint === "forced") return ["the constraint forced every token that is selected, "];
   if (perplexity !== undefined && perplexity !== null) return [`perplexity ${perplexity.toFixed(2)}, `];
   if (logLikelihood !== undefined || value === null || value > 0) return [];
   const mean = Math.exp(value), said = "geometric mean of the tokens' probabilities";
