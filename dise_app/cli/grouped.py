@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from dise_core.struck import struck
+from dise_core.struck import STRUCK, struck
 
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
 """Base of click's errors of usage, of the click that typer brings along."""
@@ -74,9 +74,11 @@ class GroupedCommand(TyperCommand):
                 raise UsageError(sentence, ctx) from None
             raise
         except UsageError as error:
-            name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
-            if sentence := struck("command option", name) or struck("option", name):
-                raise UsageError(sentence, ctx) from None
+            option = str(getattr(error, "option_name", ""))
+            kinds, name = ("command option", "option"), option.lstrip("-").replace("-", "_")
+            instead = next((STRUCK[kind, name] for kind in kinds if (kind, name) in STRUCK), None)
+            if instead is not None:
+                raise UsageError(f"{option} was taken out: {instead}", ctx) from None
             raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

@@ -212,8 +212,7 @@ def test_an_option_that_was_taken_out_is_refused_with_what_to_use(
 ) -> None:
     run = dise("generate", "1", option, "x")
     assert (run.code, run.out) == (2, "")
-    name = option.removeprefix("--").replace("-", "_")
-    assert run.err.endswith(f"option '{name}' was taken out: {instead}.\n")
+    assert run.err.endswith(f"Error: {option} was taken out: {instead}.\n")
 
 
 def test_an_empty_file_and_an_output_that_cannot_be_are_refused(dise: Dise, tmp_path: Path) -> None:

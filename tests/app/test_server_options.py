@@ -346,6 +346,6 @@ def test_the_options_of_the_command(tmp_path: Path) -> None:
 def test_an_option_that_was_taken_out_says_what_to_use(dise: Dise) -> None:
     refused = dise("serve", "--header-timeout", "3")
     assert refused.code == 2
-    assert "option 'header_timeout' was taken out: put a proxy in front of the server" in " ".join(
+    assert "--header-timeout was taken out: put a proxy in front of the server" in " ".join(
         refused.err.split()
     )

@@ -193,9 +193,9 @@ def test_a_folder_of_an_older_version_goes_on_but_not_with_another_input(
         (("--shard", "1/2", "--ray", "local"), "--shard i/n makes one shard, and --ray all"),
         (("--workers", 2), "--workers are Ray's: give --ray, too"),
         (("--scorer", "nope"), "unknown scorer 'nope'"),
-        (("--shards", 2), "option 'shards' was taken out: use --shard i/n"),
-        (("--gpus-per-worker", 1), "option 'gpus_per_worker' was taken out: each worker has"),
-        (("--cpus-per-worker", 1), "option 'cpus_per_worker' was taken out: each worker has"),
+        (("--shards", 2), "--shards was taken out: use --shard i/n"),
+        (("--gpus-per-worker", 1), "--gpus-per-worker was taken out: each worker has"),
+        (("--cpus-per-worker", 1), "--cpus-per-worker was taken out: each worker has"),
     ],
 )
 def test_another_run_in_the_folder_is_refused(

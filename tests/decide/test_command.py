@@ -263,7 +263,7 @@ def test_what_was_taken_out_says_what_to_use(dise: Dise, url: str) -> None:
     run = dise(*asked, "--reading", "each-negated")
     assert (run.code, run.out) == (2, "")
     assert "Error: reading 'each-negated' was taken out: use \"each\", which" in run.err
-    assert "Error: option 'orders' was taken out: " in dise(*asked, "--orders", "cyclic").err
+    assert "Error: --orders was taken out: " in dise(*asked, "--orders", "cyclic").err
     reply = httpx.post(f"{url}/v1/systemone", json={"state": "a"}, timeout=30)
     assert reply.status_code == 404
     message = "path '/v1/systemone' was taken out: POST /v1/decisions takes the same questions."
