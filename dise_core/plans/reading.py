@@ -191,7 +191,7 @@ class Reading:
     is_known: Mask = field(default_factory=lambda: np.zeros(0, np.bool_))
 
     @classmethod
-    def of_nothing(cls) -> Self:
+    def empty(cls) -> Self:
         """Return the answer to a Read of no position."""
         return cls(np.zeros(0, np.int64), np.zeros(0, np.float32))
 

@@ -1,6 +1,7 @@
 """Scores, and the report on every token."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple, Self
@@ -76,14 +77,25 @@ class Score:
             return cls(mean, positions, is_mean=True)
         shares = weights[positions].astype(np.float64)
         if not shares.any():
-            return cls.of_nothing()
+            return cls.empty()
         value = float(shares @ logprobs.astype(np.float64) / shares.sum())
         return cls(value, positions, is_mean=True, weights=shares)
 
     @classmethod
-    def of_nothing(cls) -> Self:
+    def empty(cls) -> Self:
         """Return the score where no position is selected."""
         return cls(-math.inf, np.zeros(0, np.int64))
+
+    @classmethod
+    def of_nothing(cls) -> Self:
+        """Return `empty()`, by the name that goes in DiSE 0.2."""
+        warnings.warn(
+            "Score.of_nothing is now Score.empty: write the new name, as the old one goes in "
+            "DiSE 0.2.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return cls.empty()
 
     @property
     def num_positions(self) -> int:

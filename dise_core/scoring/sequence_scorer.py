@@ -92,7 +92,7 @@ class SequenceScorer:
                 f"{self.name} takes the whole response: its selector is response-text", "selector"
             )
         if len(text) == 0:
-            return Score.of_nothing()
+            return Score.empty()
         if self.translation is None:
             raise InputError(
                 "no model 'judge' is loaded that could read the text in its own tokens", "judge"

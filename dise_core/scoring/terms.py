@@ -41,7 +41,7 @@ class Terms:
     def score(self) -> Plan[Score]:
         """Return a plan of the score that is their sum."""
         if len(self.positions) == 0:
-            return Score.of_nothing()
+            return Score.empty()
         value = 0.0
         for start in range(0, len(self.reads), READS_AT_ONCE):
             batch = slice(start, start + READS_AT_ONCE)

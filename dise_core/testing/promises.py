@@ -28,7 +28,7 @@ class Regenerated(Scorer):
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:  # noqa: ARG002
         if len(sequence.response) == 0:
-            return Score.of_nothing()
+            return Score.empty()
         report = yield from regenerate(sequence)
         return Score.mean_of(report.logprobs, sequence.response_positions)
 

@@ -31,7 +31,7 @@ class MeanEntropy(Scorer):
         """Return a plan of the mean; one forward pass."""
         positions = np.flatnonzero(selector.select(sequence))
         if len(positions) == 0:
-            return Score.of_nothing()
+            return Score.empty()
         [reading] = yield [Read(sequence.ids, positions, Candidates(confidence="entropy"))]
         return Score(float(reading.confidences.mean()), positions)
 

@@ -330,7 +330,7 @@ def test_reads_and_readings_survive_the_wire() -> None:
 
 def test_a_read_of_no_position_needs_no_numbers() -> None:
     read = Read(np.arange(3), np.zeros(0, np.int64), TopLogProbs(2, (5,)))
-    vector = pack([read], [Reading.of_nothing()])
+    vector = pack([read], [Reading.empty()])
     [reading] = unpack(vector, [read], 32)
     assert (len(vector), reading.token_ids.shape) == (0, (0, 3))
 

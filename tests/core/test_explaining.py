@@ -230,7 +230,7 @@ class Odd(Scorer):
         try:
             yield [Read(other, positions, targets), Read(sequence.ids, positions, targets)]
         except PlanError:
-            return Score.of_nothing()
+            return Score.empty()
         return Score(-2.0, positions)
 
 

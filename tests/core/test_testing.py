@@ -72,7 +72,7 @@ class Random(Scorer):
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         positions = np.flatnonzero(selector.select(sequence))
         if len(positions) == 0:
-            return Score.of_nothing()
+            return Score.empty()
         yield [Read(sequence.ids, positions, TokenLogProbs(sequence.ids[positions]))]
         return Score(float(np.random.default_rng().random()), positions)
 

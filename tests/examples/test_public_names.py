@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 import tomllib
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dise_core import INTERFACE_VERSION
+from dise_core import INTERFACE_VERSION, Score
 from tests.pages import ROOT, python_of
 
 EVERYWHERE = (
@@ -100,3 +101,9 @@ def test_a_private_name_would_be_found() -> None:
         "dise_core.scoring.score.Score", "dise_core.plugins.None"
     ]  # fmt: skip
     assert private("from dise_core import Score, Entry\nfrom os import path\nimport dise") == []
+
+
+def test_the_old_name_of_an_empty_score_says_the_new_one() -> None:
+    with pytest.warns(DeprecationWarning, match=r"now Score\.empty: .* goes in DiSE 0\.2"):
+        score = Score.of_nothing()
+    assert (score.value, score.num_positions) == (-math.inf, 0)

@@ -166,7 +166,7 @@ def doubted(remask: Remask, probabilities: list[float]) -> list[int]:
     report = TokenReport(
         np.log(probabilities).astype(np.float32), np.zeros(shape, int), np.zeros(shape, np.float32)
     )
-    generation = Generation(text, Evaluation(Score.of_nothing(), report))
+    generation = Generation(text, Evaluation(Score.empty(), report))
     [*revisions] = drive(remask.revise(generation, writer, scorer()), toy.read).revisions
     return [token.position for revision in revisions for token in revision.tokens]
 

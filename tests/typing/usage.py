@@ -59,7 +59,7 @@ class Surest(core.Scorer):
     def score(self, sequence: core.TokenSequence, selector: core.Selector) -> core.Plan[dise.Score]:
         positions = np.flatnonzero(selector.select(sequence))
         if len(positions) == 0:
-            return dise.Score.of_nothing()
+            return dise.Score.empty()
         [reading] = yield [core.Read(sequence.ids, positions, core.TopLogProbs(1))]
         weights = selector.weights(sequence)
         return dise.Score.mean_of(reading.logprobs[:, 0], positions, weights)

@@ -193,7 +193,7 @@ class VectorReader(Reader):
         for row, vector in zip(rows, self.ask(questions) if rows else (), strict=True):
             answers = unpack(vector, [reads[index] for index in row.reads], self._vocab_size)
             readings.update(zip(row.reads, answers, strict=True))
-        return [readings.get(index) or Reading.of_nothing() for index in range(len(reads))]
+        return [readings.get(index) or Reading.empty() for index in range(len(reads))]
 
 
 def checksum(token_ids: Sequence[int] | Ids) -> int:

@@ -26,7 +26,7 @@ class Late(Scorer):
         late = writing.steps >= num_steps - np.ceil(QUARTER * num_steps)
         positions = np.flatnonzero(selected & late)
         if len(positions) == 0:
-            return Score.of_nothing()
+            return Score.empty()
         return Score(float(np.mean(writing.confidence("entropy")[positions])), positions)
 
 
@@ -43,7 +43,7 @@ class Rate(Scorer):
         steps = sequence.own_writing().steps
         positions = np.flatnonzero(selector.select(sequence) & (steps >= 0))
         if len(positions) == 0:
-            return Score.of_nothing()
+            return Score.empty()
         return Score(len(positions) / len(np.unique(steps[positions])), positions)
 
 

@@ -57,7 +57,7 @@ class AnyOrder(Scorer):
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         positions = np.flatnonzero(selector.select(sequence))
         if len(positions) == 0:
-            return Score.of_nothing()
+            return Score.empty()
         sizes = [len(part) for part in factors(sequence, positions)]
         if max(sizes) <= self.exact_up_to:
             lower, value = yield from _all_orders(sequence, positions, sizes)

@@ -69,7 +69,7 @@ class Duel(Scorer):
         response = sequence.response_positions
         positions = response[selector.select(sequence)[response]]
         if not len(positions):
-            return Score.of_nothing()
+            return Score.empty()
         terms = (yield from self._replay(sequence))[positions]
         total, perplexity = float(terms.sum()), math.exp(-terms.mean())
         if self.aggregate == "mean":

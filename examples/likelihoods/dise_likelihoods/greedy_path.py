@@ -26,7 +26,7 @@ class GreedyPath(Scorer):
         response = sequence.response_positions
         selected = hidden = response[selector.select(sequence)[response]]
         if len(selected) == 0:
-            return Score.of_nothing()
+            return Score.empty()
         total, logprobs = 0.0, np.zeros(len(sequence), np.float32)
         while len(hidden):
             masked, targets = sequence.with_masks(hidden), TokenLogProbs(sequence.ids[hidden])

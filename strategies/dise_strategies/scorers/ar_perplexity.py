@@ -26,7 +26,7 @@ class ARPerplexity(Scorer):
         positions = np.flatnonzero(selector.select(sequence))
         positions = positions[positions > 0]
         if len(positions) == 0:
-            return Score.of_nothing()
+            return Score.empty()
         targets = TokenLogProbs(sequence.ids[positions])
         [reading] = yield [Read(sequence.ids, positions, targets, predictor="judge")]
         total = float(reading.logprobs.sum(dtype=np.float64))

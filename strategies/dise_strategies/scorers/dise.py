@@ -21,7 +21,7 @@ class DiSE(Scorer):
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         positions = np.flatnonzero(selector.select(sequence))
         if len(positions) == 0:
-            return Score.of_nothing()
+            return Score.empty()
         [reading] = yield [self._read(sequence, positions)]
         return Score.mean_of(reading.logprobs, positions, selector.weights(sequence))
 

@@ -29,6 +29,6 @@ class DiSEAndWritten(Scorer):
             DiSE().score(sequence, selector), Written().score(text, selector)
         )
         if not (read.num_positions and written.num_positions):
-            return Score.of_nothing()
+            return Score.empty()
         summands = Summand("dise", 1.0, read.value), Summand("written", 1.0, written.value)
         return Score(read.value + written.value, read.positions, summands=summands)

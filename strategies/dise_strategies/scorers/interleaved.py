@@ -33,7 +33,7 @@ class InterleavedRegeneration(Scorer):
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         positions = self._positions(sequence, selector)
         if len(positions) == 0:
-            return Score.of_nothing()
+            return Score.empty()
         reads, values = self._reads(sequence, positions), np.zeros(len(positions))
         while batch := list(islice(reads, READS_AT_ONCE)):
             readings = yield batch

@@ -120,7 +120,7 @@ class MonteCarlo(Scorer):
         sequence = self._ended(sequence)
         positions = self.positions(sequence, selector)
         if len(positions) == 0:
-            return Score.of_nothing()
+            return Score.empty()
         reads, estimates = self._weighted_reads(sequence, positions), np.zeros(self.num_samples)
         while batch := list(islice(reads, READS_AT_ONCE)):
             readings = yield [read for _, _, read in batch]

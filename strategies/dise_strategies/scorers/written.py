@@ -48,7 +48,7 @@ class Written(Scorer):
         values = np.where(np.isnan(writing.logprobs), np.nan, self._values(writing))
         positions = np.flatnonzero(selector.select(sequence) & ~np.isnan(values))
         if len(positions) == 0:
-            return Score.of_nothing()
+            return Score.empty()
         if self.aggregate != "mean":
             return Score(float(OTHERS[self.aggregate](values[positions])), positions)
         score = Score.mean_of(values[positions], positions, selector.weights(sequence))

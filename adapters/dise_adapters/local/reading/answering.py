@@ -22,7 +22,7 @@ def answer(logits: Tensor, read: Read) -> Reading:
             "logits",
         )
     if num_rows == 0:
-        return Reading.of_nothing()
+        return Reading.empty()
 
     def copied(rows: slice) -> Tensor:
         return logits[rows].to(torch.float32, copy=True)

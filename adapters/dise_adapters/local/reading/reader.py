@@ -80,7 +80,7 @@ class TransformerReader:
             for runs in waves:
                 for batch in batches(runs, self._body.max_padding, max_tokens):
                     readings.update(self._read_within_memory(batch, reads))
-        return [readings.get(index) or Reading.of_nothing() for index in range(len(reads))]
+        return [readings.get(index) or Reading.empty() for index in range(len(reads))]
 
     def _read_within_memory(self, batch: list[Run], reads: Sequence[Read]) -> dict[int, Reading]:
         limit = self._limits[batch[0].is_window]
