@@ -8,7 +8,7 @@ from dise_adapters.families.backbones import qwen_settings
 from dise_adapters.families.family import Family
 
 DREAM = Family(
-    about="Dream's format, on transformers' Qwen2: Dream, DiffuCoder, Dream-Coder, DreamOn.",
+    about="Dream's format: Dream, DiffuCoder, Dream-Coder, DreamOn.",
     example="Dream-org/Dream-v0-Instruct-7B",
     architectures=("DreamModel",),
     model_types=("Dream",),
