@@ -14,7 +14,7 @@ TYPES = ("integer", "number", "boolean", "string")
 """Types of settings by name. A list of texts is "texts", any other type "json"."""
 
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "maxLength", "enum")
-"""What is told of a setting's range, in the words of JSON Schema."""
+"""A setting's range, in the words of JSON Schema."""
 
 
 def settings_or_problem(cls: object) -> tuple[list[Record], str | None]:

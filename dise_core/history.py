@@ -39,7 +39,7 @@ class Writing:
         return cls(ids.copy(), logprobs, steps, np.zeros(count, np.bool_))
 
     def see(self, positions: Ids, confidences: Mapping[str, Floats]) -> None:
-        """Keep what a step is told at positions, [M] each by kind, until its commit."""
+        """Keep what a step learns at positions, [M] each by kind, until its commit."""
         for kind, values in confidences.items():
             self.pending[kind] = _spread(values, positions, len(self.ids))
 

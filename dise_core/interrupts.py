@@ -1,4 +1,4 @@
-"""Ctrl-C, told from what the code of a plugin raises like it."""
+"""Ctrl-C, distinguished from what the code of a plugin raises like it."""
 
 from dis import opname
 from threading import current_thread, main_thread

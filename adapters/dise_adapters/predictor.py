@@ -160,8 +160,8 @@ class CheckpointPredictor(MaskPredictor):
         if self._reader is None:
             self.fit()
             weights = self._checkpoint.weights.fetched()
-            with shown(self.info.name) as told:
-                checkpoint = replace(self._checkpoint, weights=weights, told=told)
+            with shown(self.info.name) as report:
+                checkpoint = replace(self._checkpoint, weights=weights, report=report)
                 self._reader = self._backend.open(checkpoint, self._config)
         return self._reader
 

@@ -62,13 +62,13 @@ class GroupedCommand(TyperCommand):
     """A verb whose help lists its options under their headings."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take the arguments. What pydantic says of a value is told in our words."""
+        """Take the arguments. What pydantic says of a value becomes our words."""
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            said = error.message.removeprefix("Value error, ").partition(", unable to parse")[0]
-            error.message = said.replace("Input should be", "it must be")
-            value, is_of_others, _ = said.partition(" is not one of ")
+            message = error.message.removeprefix("Value error, ").partition(", unable to parse")[0]
+            error.message = message.replace("Input should be", "it must be")
+            value, is_of_others, _ = message.partition(" is not one of ")
             name = getattr(error.param, "name", None) or ""
             if is_of_others and (sentence := struck(name, value.strip("'"))):
                 raise UsageError(sentence, ctx) from None

@@ -43,7 +43,7 @@ def step_map(output: CompletionOutput, start: int) -> JsonObject:
 
 
 def confidence_headers(output: CompletionOutput) -> dict[str, str]:
-    """Return the numbers of a choice's `dise` object that are told, as headers."""
+    """Return the numbers of a choice's `dise` object that are known, as headers."""
     numbers = zip(CONFIDENCE_HEADERS, (output.score.value, output.probability), strict=True)
     return {
         name: repr(float(number))

@@ -42,7 +42,7 @@ class ServerError(Exception):
 
 PYDANTICS = (ValidationError, RequestValidationError)
 KNOWN = (DiseError, ServerError, TimeoutError, HTTPException, *PYDANTICS)
-"""The errors that clients are told of; any other is a failure of the server."""
+"""The errors whose sentence a client gets; any other is a failure of the server."""
 
 
 class ErrorObject(TypedDict):
@@ -70,7 +70,7 @@ def answer(error: Exception) -> JSONResponse:
 
 
 def error_object(error: Exception) -> ErrorObject:
-    """Return what a client is told of an error."""
+    """Return the body that a client gets for an error."""
     refusal = _refusal(error)
     types = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
     default = "invalid_request_error" if refusal.status < 500 else "server_error"

@@ -15,7 +15,7 @@ SECONDS = 1.0
 """How long a run may take to end in order."""
 
 SHOW_CURSOR = b"\r\x1b[K\x1b[?25h"
-"""What a terminal is told where a line of progress may stand on it, without a cursor."""
+"""What goes to a terminal where a line of progress may stand on it, without a cursor."""
 
 
 _is_ending = Event()

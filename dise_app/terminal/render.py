@@ -76,8 +76,8 @@ def _show_output(console: Console, output: CompletionOutput, verdict: str) -> No
     how = f"({output.scorer}, {output.selector}, {tokens}{ending})"
     if chance := chance_text(output):
         console.print(f"  {chance}", soft_wrap=True)
-    said = f"  [dim]{score_text(output)} {how}[/dim]{verdict}"
-    _print_folded(console, Text.from_markup(said, emoji=False))
+    below = f"  [dim]{score_text(output)} {how}[/dim]{verdict}"
+    _print_folded(console, Text.from_markup(below, emoji=False))
     if output.score.under == "forced":
         _print_folded(console, Text(f"  {FORCED}", style="dim"))
     for line in field_lines(output):

@@ -16,14 +16,14 @@ from dise_core.plans.readouts import TopLogProbs
 class ValidBlock:
     """A block that is filled so that its text stays the beginning of a valid one. ids:
     int64 [N], its text, from position `start`, in which others fill masks with what
-    `chosen` returns. witness: int64 [N], the valid text of the last step. state: before
+    `chosen` returns. last_valid: int64 [N], the valid text of the last step. state: before
     it; final: those it may end in.
     """
 
     constraint: Constrained
     start: int
     ids: Ids
-    witness: Ids
+    last_valid: Ids
     state: int
     final: Mask
 
@@ -33,8 +33,8 @@ class ValidBlock:
         return is_masked
 
     def readout(self) -> TopLogProbs:
-        constraint, witness = self.constraint, self.witness[self._is_masked]
-        targets = np.where(witness == OPEN, constraint.tokens.completion[0], witness)
+        constraint, last_valid = self.constraint, self.last_valid[self._is_masked]
+        targets = np.where(last_valid == OPEN, constraint.tokens.completion[0], last_valid)
         is_by_entropy = constraint.confidence == "entropy"
         return TopLogProbs(NUM_CANDIDATES, constraint.offered, targets, is_by_entropy)
 
@@ -48,7 +48,7 @@ class ValidBlock:
         else:
             columns = best(*text)
         places = np.arange(len(columns)), columns
-        self.witness[is_masked] = reading.token_ids[places]
+        self.last_valid[is_masked] = reading.token_ids[places]
         return replace(
             reading,
             token_ids=reading.token_ids[places],

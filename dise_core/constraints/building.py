@@ -186,7 +186,7 @@ class _Worker:
         return self._process.poll() is None
 
     def answer(self, source: Source) -> Automaton | int | dict[str, Any]:
-        """Return an automaton, or what a worker told, or how it exited."""
+        """Return an automaton, or a worker's message, or how it exited."""
         self._stays = False
         assert self._process.stdin is not None
         assert isinstance(self._process.stdout, BufferedReader)

@@ -132,13 +132,13 @@ class Constrained(TextRule):
             confidences = np.where(is_end, 0.0 if kind == "probability" else -np.inf, confidences)
         return confidences
 
-    def final(self, ids: Ids, witness: Ids) -> Mask:
+    def final(self, ids: Ids, last_valid: Ids) -> Mask:
         """Return the states, before a text that ends the response, from which it can be
-        filled: bool [num_states]. ids: int64 [N]; witness: what may stand at its masks,
+        filled: bool [num_states]. ids: int64 [N]; last_valid: what may stand at its masks,
         OPEN if unknown.
         """
         is_masked = ids == self.order.special.mask_id
-        token_ids = np.where(is_masked, witness, ids)
+        token_ids = np.where(is_masked, last_valid, ids)
         num_known = int(np.flatnonzero(token_ids != OPEN).max(initial=-1)) + 1
         final = self.tokens.feasible(len(ids) - num_known)
         return self.tokens.through(final, token_ids[:num_known], is_masked[:num_known])

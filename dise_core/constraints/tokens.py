@@ -89,7 +89,7 @@ class TokenAutomaton:
         return self.automaton.num_bytes + sum(table.nbytes for table in tables) + exact
 
     def knows(self, num_masks: int) -> bool:
-        """Return whether `feasible` has been told of that length, or need not be."""
+        """Return whether `feasible` has seen that length, or need not be."""
         return self._can_end or len(self._exact) > num_masks
 
     @property

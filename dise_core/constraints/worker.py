@@ -41,7 +41,7 @@ MOMENT each, and what it makes used none of them, are enough to know that it wai
 
 
 class BrokenError(Exception):
-    """A third party's constraint fails, by the error that is told."""
+    """A third party's constraint fails, by the error that is sent."""
 
 
 def main() -> None:
@@ -59,7 +59,7 @@ def main() -> None:
     for question in questions:
         query = json.loads(question)
         if query["maker"] is not None:
-            with suppress(BaseException):  # it is told below
+            with suppress(BaseException):  # it is reported below
                 class_of(query["maker"])
         is_making.set()
         limit(SECONDS, MAX_BYTES if soft == resource.RLIM_INFINITY else min(soft, MAX_BYTES))
@@ -79,7 +79,7 @@ def limit(seconds: float, num_bytes: int) -> None:
 
 def watch(is_making: threading.Event) -> None:
     """End this process where what it makes waits for something else. A busy machine gives
-    this thread no more of a processor than the other, so that is told apart.
+    this thread no more of a processor than the other, so the two are distinguished.
     """
     num_idle = 0
     while True:

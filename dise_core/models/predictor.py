@@ -38,19 +38,19 @@ Ability = Literal["two-stream", "shadow"]
 """A kind of Read that not every predictor answers: one with context_ids; one of shadows."""
 
 
-Told = Callable[[float], None]
+Report = Callable[[float], None]
 """Is called with the share of a model's weights that is read, 0 to 1."""
 
-Shown = Callable[[str], AbstractContextManager[Told]]
+Shown = Callable[[str], AbstractContextManager[Report]]
 """Makes, of a model's name, the context in which its weights are loaded."""
 
 
-def unshown(_: str) -> AbstractContextManager[Told]:
+def unshown(_: str) -> AbstractContextManager[Report]:
     """Show nothing."""
-    return nullcontext(untold)
+    return nullcontext(unreported)
 
 
-def untold(_: float) -> None:
+def unreported(_: float) -> None:
     """Tell nobody."""
 
 

@@ -1,4 +1,4 @@
-"""What is said of an option at its field, beside its type and its bounds."""
+"""What an option's field declares, beside its type and its bounds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

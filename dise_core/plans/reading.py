@@ -179,7 +179,7 @@ class Reading:
     changes no answer.
     num_reused: tokens at the text's start that an earlier text had computed. is_exact:
     whether the answer is that of a full pass.
-    is_known: bool [M], which answers an earlier pass had told; empty where none had.
+    is_known: bool [M], which answers an earlier pass had given; empty where none had.
     """
 
     token_ids: Ids

@@ -107,7 +107,7 @@ class TopLogProbs:
         return len(self.ids) + (self.targets is not None)
 
     def width(self, vocab_size: int) -> int:
-        """Return the number of tokens told of at each position."""
+        """Return the number of tokens reported at each position."""
         return min(self.k, vocab_size) + self.num_named
 
     def named(self, num_positions: int) -> Ids:

@@ -294,7 +294,7 @@ class Comparison(CalibrationPart):
     num_questions: Count
 
     def __str__(self) -> str:
-        verdict = "chosen" if self.low > 0 else "kept, as none is told apart from it"
+        verdict = "chosen" if self.low > 0 else "kept, as none differs from it beyond chance"
         aurocs = (f"{name} {auroc:.3f}" for name, auroc in self.aurocs.items())
         return (
             f"{self.chosen} is {verdict}: on questions left out of the choice, choosing "

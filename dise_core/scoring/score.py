@@ -70,7 +70,7 @@ class Score:
     def mean_of(cls, logprobs: LogProbs | Floats, positions: Ids, weights: Weights = None) -> Self:
         """Return the mean of logprobs [M >= 1] at positions [M], summed in float64.
         weights: what each token of the text counts, [N], as a selector returns them; if
-        none counts, that is the score of nothing.
+        none counts, that is the empty score.
         """
         if weights is None:
             mean = float(np.mean(logprobs, dtype=np.float64))

@@ -1,4 +1,4 @@
-"""Asking a predictor as the conformance checks do: what may be said of any answer."""
+"""Asking a predictor as the conformance checks do: what holds for any answer."""
 
 from collections.abc import Iterator, Sequence
 

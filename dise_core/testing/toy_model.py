@@ -131,7 +131,7 @@ class ToyPredictor(MaskPredictor):
         return np.array(rows).reshape(len(rows), VOCAB_SIZE)
 
 
-@np.errstate(invalid="ignore")  # a NaN is told by whoever takes the Reading
+@np.errstate(invalid="ignore")  # a NaN is reported by whoever takes the Reading
 def naive_readout(logits: Logits, read: Read) -> Reading:
     """Return the answer to a Read from logits [M, V], by the plainest means."""
     logprobs = logits - np.logaddexp.reduce(logits, axis=1, dtype=np.float64, keepdims=True)

@@ -89,7 +89,7 @@ class Denoiser(Sampler):
         canvas = replace(text, ids=text.with_masks(positions))
         return (
             yield from writer.denoise(
-                canvas, start, first_step=first_step, until_end=is_cut, witness=text.ids
+                canvas, start, first_step=first_step, until_end=is_cut, last_valid=text.ids
             )
         )
 
@@ -101,7 +101,7 @@ class Denoiser(Sampler):
         first_step: int = 0,
         steps: int | None = None,
         until_end: bool = False,
-        witness: Ids | None = None,
+        last_valid: Ids | None = None,
     ) -> Plan[TokenSequence]:
         """Return a plan of a text [N] with every mask from `start` on filled. Tokens that
         it keeps stay as the canvas's own Writing has them.
@@ -112,7 +112,7 @@ class Denoiser(Sampler):
         `start`, or there from position 0. `steps` are spread over the blocks that hold a
         mask; None commits `rate` tokens per step. Steps count from `first_step` and key
         the sampling noise, so another pass over the same response must start at one not
-        yet used. witness: a text, int64 [N], that meets the constraint where there is
+        yet used. last_valid: a text, int64 [N], that meets the constraint where there is
         one, and keeps what the canvas keeps.
 
         Raises PlanError for a policy that commits nothing for too long.
@@ -125,8 +125,8 @@ class Denoiser(Sampler):
         self.memory.begin(context, max(min(self.most, self.max_length), len(ids)))
         draft = Draft(self, writing, prompt_length, stop, first_step, until_end)
         if self.constraint is not None:
-            draft.witness = np.full(len(ids), OPEN)
-            draft.witness[:stop] = OPEN if witness is None else witness[:stop]
+            draft.last_valid = np.full(len(ids), OPEN)
+            draft.last_valid[:stop] = OPEN if last_valid is None else last_valid[:stop]
         blocks = list(self._blocks(ids, start, stop))
         for index, (span, masks) in enumerate(blocks):
             num_steps = None if steps is None else max(1, share(steps, index, len(blocks)))

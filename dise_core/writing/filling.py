@@ -30,7 +30,7 @@ class Draft:
     stop: int
     step: int
     until_end: bool
-    witness: Ids | None = None
+    last_valid: Ids | None = None
     """Under a constraint the last valid text, int64 [N]; OPEN where none is known."""
 
     @property
@@ -53,14 +53,14 @@ class Draft:
         return end is not None
 
     def _valid(self, span: tuple[int, int]) -> ValidBlock | None:
-        constraint, witness = self.sampler.constraint, self.witness
-        if constraint is None or witness is None:
+        constraint, last_valid = self.sampler.constraint, self.last_valid
+        if constraint is None or last_valid is None:
             return None
         start, stop = max(span[0], self.prompt_length), min(span[1], self.stop)
         state = constraint.tokens.after(self.ids[self.prompt_length : start])
-        final = constraint.final(self.ids[stop : self.stop], witness[stop : self.stop])
+        final = constraint.final(self.ids[stop : self.stop], last_valid[stop : self.stop])
         return ValidBlock(
-            constraint, start, self.ids[start:stop], witness[start:stop], state, final
+            constraint, start, self.ids[start:stop], last_valid[start:stop], state, final
         )
 
 

@@ -102,7 +102,7 @@ def recipe(*, parts: options.Parts) -> None:
     """Repeat a published evaluation, and compare the figures.
 
     `dise eval --recipe NAME`: a model that cannot fit is refused before it is fetched,
-    and within a minute the time of all is told. A killed run goes on.
+    and within a minute the time of all is printed. A killed run goes on.
     """
     from dise_eval.experiments.ways import Followed
     from dise_eval.experiments.waysfile import file_of

@@ -27,7 +27,7 @@ from dise_eval.experiments.waysfile import Published, Way
 from dise_eval.graders import Mode
 
 SECONDS, SHARE = 60.0, 0.5
-"""A recipe's time is told by so much of a run: by what comes first."""
+"""A recipe's time is estimated from so much of a run: by what comes first."""
 
 
 @dataclass(frozen=True, slots=True)

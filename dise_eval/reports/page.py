@@ -43,8 +43,8 @@ class Report:
         width = shutil.get_terminal_size().columns
         table = self.figures.plain(next(iter(self.shown), ()), width)
         table = table if self.brief is None else self.brief.plain((), width)
-        said = folded(self.title), table, folded(self.sentence), f"All else: {output}/report.md"
-        return "\n\n".join(filter(None, said))
+        parts = folded(self.title), table, folded(self.sentence), f"All else: {output}/report.md"
+        return "\n\n".join(filter(None, parts))
 
 
 def write(output: Path, experiment: Experiment[RecordT], report: Report) -> None:

@@ -90,8 +90,8 @@ def _draw_bins(axes: Axes, probabilities: Scores, labels: Labels) -> None:
     answers have which probability.
     """
     means, shares, lows, highs = zip(*bins(probabilities, labels), strict=True)
-    as_told = "as often right as told"
-    axes.plot([0, 1], [0, 1], color=GUIDE, linestyle=":", linewidth=1, label=as_told)
+    calibrated = "perfectly calibrated"
+    axes.plot([0, 1], [0, 1], color=GUIDE, linestyle=":", linewidth=1, label=calibrated)
     band = "its 95 % interval"
     axes.fill_between(means, lows, highs, color=OURS, alpha=0.2, linewidth=0, label=band)
     tenths = "share right, a tenth of the answers each"
@@ -101,6 +101,6 @@ def _draw_bins(axes: Axes, probabilities: Scores, labels: Labels) -> None:
     many = "how many answers have which probability"
     axes.stairs(heights, edges, fill=True, color=GUIDE, alpha=0.6, zorder=0, label=many)
     axes.set(xlim=(-0.02, 1.02), ylim=(0, 1.02), title="questions left out of the fit")
-    axes.set(xlabel="told probability of being right", ylabel="share that is right")
+    axes.set(xlabel="stated probability of being right", ylabel="share that is right")
     error = f"ECE {ece(probabilities, labels.is_right):.3f}"
     axes.text(0.03, 0.95, error, transform=axes.transAxes, fontsize=8, va="top")

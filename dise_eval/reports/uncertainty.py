@@ -205,7 +205,7 @@ def _few_in(records: Sequence[GivenRecord]) -> str:
     groups: dict[str, list[GivenRecord]] = {}
     for record in records:
         groups.setdefault(record["group"], []).append(record)
-    few = [f"`{name}`: {said}" for name, of in groups.items() if (said := too_few(of, len(of)))]
+    few = [f"`{name}`: {note}" for name, of in groups.items() if (note := too_few(of, len(of)))]
     return " ".join(few)
 
 

@@ -29,7 +29,7 @@ def refused(problem: str, kind: type[ModelError] = CheckpointError) -> Iterator[
     except BaseException as error:
         reason = one_line(error)
         if isinstance(error, OSError) and str(error.filename) in problem:
-            reason = str(error.strerror)  # a path is told once
+            reason = str(error.strerror)  # without the path, which the sentence has
         raise kind(f"{problem}: {reason}") from None
 
 

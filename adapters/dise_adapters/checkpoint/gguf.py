@@ -1,5 +1,5 @@
 """GGUF files of diffusion models: llama.cpp's format of configuration, tokenizer and
-weights in one file, told here as a config.json and weights by transformers' names.
+weights in one file, presented as a config.json and weights by transformers' names.
 
 The package gguf knows the types of weights. Its reader takes ten times as long and 480 MB
 for Dream's vocabulary, and reads on behind the end of a file.

@@ -20,7 +20,7 @@ CARD = {
     "mask token": "tokenizer.ggml.mask_token_id",
     "end token": "tokenizer.ggml.eos_token_id",
 }
-"""What a file's card tells, and where the file says so, {} being the architecture."""
+"""What a file's card says, and where it stands in the file, {} being the architecture."""
 
 
 def gguf_card(path: Path) -> Record:

@@ -45,7 +45,7 @@ class Unfetched(WeightSource):
 
     @cached_property
     def stored(self) -> Mapping[str, Stored]:
-        """The weights by name, as the hub tells them. Raises ModelError where it does not
+        """The weights by name, as the hub lists them. Raises ModelError where it does not
         answer, or has no safetensors.
         """
         return {
@@ -61,7 +61,7 @@ class Unfetched(WeightSource):
         return self.fetched().read(names, place)
 
     def fetched(self) -> Safetensors:
-        """Return the weights on this machine; the log tells how much is downloaded.
+        """Return the weights on this machine; the log says how much is downloaded.
         Raises InputError where the disk has too little space, ModelError if the download
         fails.
         """

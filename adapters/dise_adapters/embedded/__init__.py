@@ -20,7 +20,7 @@ ABILITY = (
     "word-problems answers such as 'How many legs do three spiders have?'; to talk, take another, "
     "such as dllm-hub/Qwen3-0.6B-diffusion-mdlm-v0.1"
 )
-"""What is told to those who give a Countdown model another text."""
+"""The warning for a Countdown model that is given another text."""
 
 
 class CountdownTokenizer(ShippedTokenizer):

@@ -12,7 +12,7 @@ from dise_adapters.families.blocks import Varying, attention_of, variants
 from dise_adapters.families.names import architectures, checkpoint_names
 from dise_core.models.attention import BIDIRECTIONAL, Attention, Bidirectional, Causal
 from dise_core.models.info import AnswersFor, LastBlockRule, TemperedConfidence
-from dise_core.models.predictor import Told, untold
+from dise_core.models.predictor import Report, unreported
 from dise_core.records import JsonFields
 
 _NEMOTRON = "Nemotron-Labs-Diffusion, whose finished text is read causally"
@@ -172,7 +172,7 @@ class Checkpoint:
     weights: its files. settings: the fields of the model class's configuration; None if
     transformers reads config.json. config: transformers' configuration, where it was
     read.
-    attention: this checkpoint's. mask_id: its mask token, if it has one. told: is told
+    attention: this checkpoint's. mask_id: its mask token, if it has one. report: gets
     how much is read.
     """
 
@@ -182,7 +182,7 @@ class Checkpoint:
     config: Any = None
     attention: Attention = BIDIRECTIONAL
     mask_id: int | None = None
-    told: Told = untold
+    report: Report = unreported
 
     @property
     def folder(self) -> Path:

@@ -61,9 +61,9 @@ class CompletionReply(Reply):
         return self.of(choices=choices, usage=usage(answers), dise=cost(answers), **ids)
 
     def begun(self) -> list[JsonObject]:
-        said: JsonObject = {"content": ""}
+        message: JsonObject = {"content": ""}
         numbers = range(self._num_choices)
-        return [self._chunk([self._delta(index, said, role="assistant") for index in numbers])]
+        return [self._chunk([self._delta(index, message, role="assistant") for index in numbers])]
 
     def added(self, text: str, **more: JsonObject) -> JsonObject:
         return self._chunk([self._delta(0, {"content": text})] if text else [], **more)
@@ -94,8 +94,8 @@ class CompletionReply(Reply):
             return {"content": text}
         return {"content": None, "tool_calls": [call_of(text, self._chosen) | place]}
 
-    def _delta(self, index: int, said: JsonObject, **role: str) -> JsonObject:
-        added = {"delta": {**role, **said}} if self._is_chat else {"text": said["content"]}
+    def _delta(self, index: int, message: JsonObject, **role: str) -> JsonObject:
+        added = {"delta": {**role, **message}} if self._is_chat else {"text": message["content"]}
         return {"index": index, **added, "finish_reason": None, "logprobs": None}
 
     def _prompt_ids(self, answer: RequestOutput, of_chat: bool) -> JsonObject:

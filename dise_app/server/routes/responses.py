@@ -101,13 +101,13 @@ class ResponseReply(Reply):
         }
 
     def _message(self, status: str, answer: RequestOutput | None = None) -> JsonObject:
-        said: JsonObject = {"content": []}
+        message: JsonObject = {"content": []}
         if answer is not None:
             output = answer.outputs[0]
             content = [self._part(output.text, answer)]
-            said = {"content": content, "dise": confidence(output, answer.seed)}
+            message = {"content": content, "dise": confidence(output, answer.seed)}
         about = {"type": "message", "role": "assistant", "status": status}
-        return {"id": self._message_id, **about, **said}
+        return {"id": self._message_id, **about, **message}
 
     def _part(self, text: str, answer: RequestOutput | None = None) -> JsonObject:
         tokens = text_tokens(answer.outputs[0]) if answer and self.has_logprobs else []

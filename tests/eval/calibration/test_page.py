@@ -71,7 +71,7 @@ def test_the_page_from_top_to_bottom(
             journal(tmp_path / "runs")
     assert "at most 10% wrong with 95% confidence" in printed[2]
     assert "60 labels" in printed[3]
-    assert "dise:last-10 is kept, as none is told apart from it" in printed[4]
+    assert "dise:last-10 is kept, as none differs from it beyond chance" in printed[4]
     assert "likely to be right" in printed[5]
     assert "/lines/*/qty: 400 labels of 400 questions, 55.0% right; platt" in printed[-1]
     [block] = python_of(PAGE)

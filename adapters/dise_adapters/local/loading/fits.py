@@ -376,7 +376,9 @@ def weigh(checkpoint: Checkpoint) -> None:
     num_elements = sum(part.numel() for part in (*model.parameters(), *model.buffers()))
     num_stored = sum(math.prod(weight.shape) for weight in stored)
     num_bytes = sum(path.stat().st_size for path in {weight.path for weight in stored})
-    if num_elements > 2**24 + max(4 * num_bytes, 2 * num_stored):  # what is lacking is told by name
+    if num_elements > 2**24 + max(
+        4 * num_bytes, 2 * num_stored
+    ):  # what is lacking has an error that names it
         raise CheckpointError(
             f"cannot load {folder}: its config.json makes a model of {num_elements} weights, and "
             f"its files hold {num_stored}"

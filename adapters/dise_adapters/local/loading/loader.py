@@ -26,7 +26,7 @@ from dise_adapters.local.devices import choose_device, choose_dtype, free_bytes,
 from dise_adapters.local.loading.fits import cache_tokens, pass_bytes, weigh
 from dise_adapters.local.loading.placing import placing, spread_over
 from dise_adapters.local.loading.quantization import EXPERTS, Quantizer, linear_share
-from dise_adapters.local.loading.quiet import configured, quiet, quiet_gguf, telling
+from dise_adapters.local.loading.quiet import configured, quiet, quiet_gguf, reporting
 from dise_adapters.local.loading.stored import (
     RESIDUALS,
     StoredDecoder,
@@ -87,7 +87,7 @@ def _from_pretrained(
     """Return transformers' model, on the device or spread by a device map."""
     folder, (placement, home) = checkpoint.folder, placing(config, device)
     failure = refused(f"cannot load {folder}", ModelError)
-    with quiet(), quiet_gguf(), telling(checkpoint.told), failure:
+    with quiet(), quiet_gguf(), reporting(checkpoint.report), failure:
         model_class, settings = configured(checkpoint)  # imports transformers' models
         if isinstance(checkpoint.weights, Adapted):  # an Auto class takes files alone
             model_class = _concrete(model_class, settings)

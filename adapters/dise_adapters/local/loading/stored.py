@@ -53,7 +53,7 @@ Shapes = dict[str, tuple[int, ...]]
 class StoredDecoder:
     """A decoder whose weights are read from its files when they are asked for.
 
-    names: of each weight in its file. count: is told how many numbers were read.
+    names: of each weight in its file. count: gets how many numbers were read.
     is_rounded: whether all matrices are to be rounded to integers.
     """
 
@@ -155,7 +155,7 @@ def stored_decoder(
     if {name: stored[source].shape for name, source in names.items()} != shapes:
         return None
     num_read = {name: shape for name, shape in shapes.items() if not (is_tied and name == HEAD)}
-    count = counting(sum(map(math.prod, num_read.values())), checkpoint.told)
+    count = counting(sum(map(math.prod, num_read.values())), checkpoint.report)
     kinds = (device, dtype, count, is_rounded)
     return StoredDecoder(checkpoint.weights, settings, shapes, names, *kinds)
 

@@ -22,8 +22,8 @@ def choose(
     drawn_from = _filtered(work, readout) if uniforms is not None or readout.is_tempered else work
     token_ids = work.argmax(-1) if uniforms is None else _draw(drawn_from, uniforms)
     ranked_by = drawn_from if readout.is_tempered else logits
-    is_as_it_is = not readout.is_tempered and not readout.unranked
-    confidences = None if is_as_it_is else _confidences(ranked_by, token_ids, readout)
+    is_plain = not readout.is_tempered and not readout.unranked
+    confidences = None if is_plain else _confidences(ranked_by, token_ids, readout)
     candidate = logits.gather(-1, token_ids[:, None])
     alternatives = _restored(work, logits, readout).scatter_(-1, token_ids[:, None], -torch.inf)
     remainder = log_normalizer(alternatives)
