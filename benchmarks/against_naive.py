@@ -22,7 +22,7 @@ import torch
 from command import Parser, head, ratios, row, settled, spread, take_turns, whole_reader
 from random_checkpoints import SHAPES, dense, write
 
-from dise_app.terminal.memory import keep_freed_memory
+from dise_app.terminal.heap import keep_freed_memory
 from dise_core import LLM, SamplingParams, ScoringParams
 from dise_eval.datasets import questions
 

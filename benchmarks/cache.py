@@ -21,7 +21,7 @@ import numpy as np
 from command import Parser, head, ratios, row, settled, spread, take_turns
 from random_checkpoints import SHAPES, dense, write
 
-from dise_app.terminal.memory import keep_freed_memory
+from dise_app.terminal.heap import keep_freed_memory
 from dise_core import LLM, RequestOutput, SamplingParams
 from dise_eval.datasets import questions
 

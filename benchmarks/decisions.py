@@ -22,7 +22,7 @@ from command import Parser, head, row, settled
 from random_checkpoints import dense, write
 
 from dise import AsyncLLM
-from dise_app.terminal.memory import keep_freed_memory
+from dise_app.terminal.heap import keep_freed_memory
 from dise_decide import ChoiceQuestion, DecisionOutput, DecisionParams
 
 AT_ONCE, LAYERS = 64, 8

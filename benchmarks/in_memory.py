@@ -19,7 +19,7 @@ from random_checkpoints import SHAPES, dense, write
 from safetensors.torch import load_file
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from dise_app.terminal.memory import keep_freed_memory
+from dise_app.terminal.heap import keep_freed_memory
 from dise_core import LLM, ScoringParams
 
 

@@ -30,7 +30,7 @@ from dise import LLM
 from dise_adapters.local.decoder.batch import TextBatch
 from dise_adapters.local.decoder.own import OwnBody
 from dise_adapters.local.decoder.prefixes import Lease, PrefixTree
-from dise_app.terminal.memory import keep_freed_memory
+from dise_app.terminal.heap import keep_freed_memory
 from dise_core import RequestOutput, SamplingParams
 from dise_core.arrays import Ids
 from dise_decide import ChoiceQuestion, DecisionOutput, DecisionParams

@@ -105,7 +105,7 @@ def table(args: Any, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    from dise_app.terminal.memory import keep_freed_memory
+    from dise_app.terminal.heap import keep_freed_memory
 
     keep_freed_memory()
     main()

@@ -18,7 +18,7 @@ import numpy as np
 from command import Parser, head, resident, row, settled, take_turns
 from random_checkpoints import SHAPES, dense, write
 
-from dise_app.terminal.memory import keep_freed_memory
+from dise_app.terminal.heap import keep_freed_memory
 from dise_core import LLM, SamplingParams, ScoringParams
 
 VOCABULARY = 8192

@@ -28,7 +28,7 @@ HERE = Path(__file__).parents[1]
 STAGES = """
 import time; times = [("interpreter", time.time())]
 def done(stage): times.append((stage, time.time()))
-from dise_app.terminal.memory import kept
+from dise_app.terminal.heap import kept
 with kept():
     import numpy, pydantic; done("numpy, pydantic")
     import dise_core; done("dise_core")

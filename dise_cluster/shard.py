@@ -19,7 +19,7 @@ from dise_app.files.run_folder import RunFolder, note_in
 from dise_app.files.runner import Answered, P, Work
 from dise_app.files.texts import json_file, replacing
 from dise_app.terminal.progress import in_order
-from dise_cluster.answers import LINE, WHOLE, columns_of, concatenate, seeded, to_json, with_columns
+from dise_cluster.columns import LINE, WHOLE, columns_of, concatenate, seeded, to_json, with_columns
 from dise_cluster.rows import ShardRows, ending_of, opened, read_shard
 from dise_core import LLM, InputError, Plan
 from dise_core.files import refuse_special

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, Unpack
 from dise_app.cli.answer import text_or_ids
 from dise_app.files.runner import Answered, P
 from dise_app.terminal.progress import in_order
-from dise_cluster.answers import columns_of, seeded, to_json, with_columns
+from dise_cluster.columns import columns_of, seeded, to_json, with_columns
 from dise_core import LLM, InputError, Plan, SamplingParams, ScoringParams
 from dise_core.front.llm import EngineOptions
 from dise_core.records import JsonFields

@@ -35,7 +35,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """
     gc.freeze()
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    monkeypatch.setattr("dise_app.terminal.memory.keep_freed_memory", lambda: None)
+    monkeypatch.setattr("dise_app.terminal.heap.keep_freed_memory", lambda: None)
     monkeypatch.setattr(gc, "freeze", lambda: None)
     yield
     gc.collect()

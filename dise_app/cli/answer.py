@@ -10,7 +10,7 @@ from dise_app.cli.options import Parts, runner_of
 from dise_app.cli.suited import advise
 from dise_app.files.runner import Answered, AnswerPlan, P, Work
 from dise_app.terminal import interrupts
-from dise_app.terminal.memory import kept
+from dise_app.terminal.heap import kept
 from dise_core import LLM, EngineConfig, InputError, Plan, SamplingParams, ScoringParams
 from dise_core.front.planner import Planner
 from dise_core.models.named import ModelName

@@ -25,8 +25,8 @@ def main() -> None:
 @interrupts.handled()
 def run() -> None:
     """Run the command. Exit codes: 0 done, 1 failure, 2 bad input, 130 Ctrl-C."""
+    from dise_app.terminal.heap import keep_freed_memory, kept
     from dise_app.terminal.lines import tell
-    from dise_app.terminal.memory import keep_freed_memory, kept
 
     with kept():
         from dise_core import InputError

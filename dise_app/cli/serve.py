@@ -37,7 +37,7 @@ def serve(
     from dise_app.server.guards.hosts import Hosts
     from dise_app.server.run import GracefulServer, Loading
     from dise_app.server.service import Service
-    from dise_app.terminal.memory import kept
+    from dise_app.terminal.heap import kept
     from dise_app.terminal.progress import loading
     from dise_core import AsyncLLM, EngineConfig
     from dise_core.plugins.discovery import installed_catalog

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Route
 
 from dise_app.server import errors
-from dise_app.server.answers import CONFIDENCE_HEADERS, JsonObject
+from dise_app.server.choices import CONFIDENCE_HEADERS, JsonObject
 from dise_app.server.guards.guard import Guard
 from dise_app.server.guards.hosts import Hosts
 from dise_app.server.guards.strict import StrictRoute

@@ -8,7 +8,7 @@ from typing import TypeVar
 from fastapi import Request
 from fastapi.responses import JSONResponse
 
-from dise_app.server.answers import confidence_headers
+from dise_app.server.choices import confidence_headers
 from dise_app.server.errors import ServerError
 from dise_app.server.limits import Defaults, Limits
 from dise_app.server.metrics import Costed, Metrics

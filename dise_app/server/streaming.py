@@ -10,8 +10,8 @@ from typing import ClassVar, TypeVar
 from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
 
-from dise_app.server import answers
-from dise_app.server.answers import JsonObject
+from dise_app.server import choices
+from dise_app.server.choices import JsonObject
 from dise_app.server.errors import ErrorObject, error_object
 from dise_app.server.schemas.requests import ChatRequest, WritingRequest
 from dise_app.server.schemas.responses import ResponseRequest
@@ -71,7 +71,7 @@ class Reply(ABC):
             return self.ended(step)
         text = self._settled(step.settled) if self.streams_text else ""
         if self.shows_canvas:
-            return [self.added(text, dise={"canvas": answers.canvas(step)})]
+            return [self.added(text, dise={"canvas": choices.canvas(step)})]
         return [self.added(text)] if text else []
 
     def _settled(self, text: str) -> str:

@@ -19,7 +19,7 @@ from dise_core.records import Fields
 from dise_decide.calibration import DecisionCalibration, KeptParams, QuestionFit
 from dise_decide.outputs import Answer
 from dise_decide.questions import AnyQuestion
-from dise_eval.calibration import rows, sentences
+from dise_eval.calibration import label_rows, sentences
 from dise_eval.calibration.decisions import LEAST_OF_TYPE, fitted, joined
 from dise_eval.calibration.fitting import LEAST_OF_FIELD, Labels
 from dise_eval.calibration.making import Promises, Result, fit_each
@@ -128,7 +128,7 @@ def _lines(path: Path) -> Iterator[DecidedLine]:
     InputError for none, and for one of another model or way of asking.
     """
     origin = None
-    for number, record in rows.records(path):
+    for number, record in label_rows.records(path):
         if record.get("labels", {}) == {}:
             continue
         try:

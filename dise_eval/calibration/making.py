@@ -14,10 +14,10 @@ from dise_core.errors import InputError
 from dise_core.plugins.catalog import Catalog
 from dise_core.records import Fields, Record
 from dise_core.scoring.calibration import Calibration, CalibrationFile, Fit, Threshold
-from dise_eval.calibration import choosing, fitting, rows, searching, sentences
+from dise_eval.calibration import choosing, fitting, label_rows, searching, sentences
 from dise_eval.calibration.fitting import Labels, M, Making, Map, Method, Outcomes
 from dise_eval.calibration.guarantee import Promise, Rule
-from dise_eval.calibration.rows import Origins
+from dise_eval.calibration.label_rows import Origins
 from dise_eval.calibration.searching import Search
 from dise_eval.statistics.metrics import Scores
 from dise_eval.statistics.resampling import is_enough
@@ -103,7 +103,7 @@ def fit_each(
 
 def calibrate(path: Path, options: Fields, promises: Promises, catalog: Catalog) -> Result:
     """Return the calibration of labelled answers, or of their fields."""
-    labels, origins = rows.read(path, options, catalog)
+    labels, origins = label_rows.read(path, options, catalog)
     method, name = options["method"], path.name
     if not options["fields"]:
         training, holdout = labels.split(options["held_out"])
@@ -118,7 +118,7 @@ def calibrate(path: Path, options: Fields, promises: Promises, catalog: Catalog)
         return Result(calibration, about, sentences.of_answers(calibration, about), drawn)
     if options["held_out"] or labels.scores.ndim > 1:
         raise InputError("--fields takes one --score and no --held-out")
-    groups = rows.by_field(path, options)
+    groups = label_rows.by_field(path, options)
     overall = make(labels, origins, method, Promises(), name)[0]
 
     def fit_field(_: str, labels: Labels) -> Fit:

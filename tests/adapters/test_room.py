@@ -16,9 +16,9 @@ from dise_adapters.checkpoint.weights import Safetensors
 from dise_adapters.families.family import Checkpoint
 from dise_adapters.families.llada import LLADA
 from dise_adapters.local.decoder import speed
+from dise_adapters.local.free_memory import free_main_memory
 from dise_adapters.local.loading import fits
 from dise_adapters.local.loading.fits import Claim
-from dise_adapters.local.memory import free_main_memory
 from dise_adapters.predictor import predictor_of
 from dise_core import LLM, EngineConfig, InputError
 from tests import sparse, tiny_causal

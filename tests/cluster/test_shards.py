@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from dise_adapters.embedded import CountdownPredictor
 from dise_app.terminal import progress
-from dise_cluster.answers import row_seed
+from dise_cluster.columns import row_seed
 from dise_cluster.rows import input_files, read_shard
 from dise_cluster.shard import ShardJob
 from dise_core import LLM

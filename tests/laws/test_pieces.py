@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as Backend
 from transformers import PreTrainedTokenizerFast
 
 from dise_adapters.checkpoint.tokenizer import FastTokenizer
-from dise_app.server.answers import chat_logprobs, text_logprobs, text_tokens
+from dise_app.server.choices import chat_logprobs, text_logprobs, text_tokens
 from dise_core import LLM
 from dise_core.arrays import Ids
 from dise_core.models.info import ModelInfo

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from dise_adapters.local.memory import free_main_memory
+from dise_adapters.local.free_memory import free_main_memory
 from dise_core import Ids, InputError, LogProbs
 
 LIKE_A_GPU = False

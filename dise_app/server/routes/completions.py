@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
-from dise_app.server.answers import (
+from dise_app.server.choices import (
     JsonObject,
     chat_logprobs,
     confidence,

@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 from fastapi import Request, Response
 
-from dise_app.server.answers import JsonObject, confidence, cost, text_logprobs, usage
+from dise_app.server.choices import JsonObject, confidence, cost, text_logprobs, usage
 from dise_app.server.schemas.bodies import TextOrIds
 from dise_app.server.schemas.requests import CompletionRequest
 from dise_app.server.service import Service, written_out

@@ -8,7 +8,7 @@ from itertools import count
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
-from dise_app.server.answers import JsonObject, chat_logprobs, confidence, cost, text_tokens
+from dise_app.server.choices import JsonObject, chat_logprobs, confidence, cost, text_tokens
 from dise_app.server.errors import ErrorObject
 from dise_app.server.schemas.forms import ResponseFormat
 from dise_app.server.schemas.responses import ResponseRequest

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fastapi import FastAPI, Request, Response
 
-from dise_app.server.answers import JsonObject, cost, usage
+from dise_app.server.choices import JsonObject, cost, usage
 from dise_app.server.schemas.requests import RankRequest, ScoreRequest
 from dise_app.server.service import Service, written_out
 from dise_core import CompletionOutput, RequestOutput

@@ -6,7 +6,7 @@ from typing import Self
 from fastapi import FastAPI, Request
 from pydantic import Field, model_validator
 
-from dise_app.server.answers import JsonObject
+from dise_app.server.choices import JsonObject
 from dise_app.server.schemas.bodies import FastList, OpenBody, TokenIds
 from dise_app.server.schemas.requests import ChatMessage
 from dise_app.server.service import Service, unless_gone

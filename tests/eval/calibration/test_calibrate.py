@@ -13,7 +13,8 @@ import pytest
 from dise_core import AsyncLLM, Calibration, InputError
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.scoring.calibration import Holding
-from dise_eval.calibration import rows
+from dise_eval.calibration import label_rows
+from dise_eval.calibration.label_rows import ScoredBy
 from dise_eval.cli.calibrate import LABELLED
 from tests.app.serving import serving
 from tests.commands import Dise, Run
@@ -102,9 +103,11 @@ def test_what_cannot_be_done_is_told_and_nothing_written(
     assert not output.exists()
 
 
-def read(path: Path, *score: str, **asked: Any) -> tuple[list[float], list[bool], rows.ScoredBy]:
+def read(
+    path: Path, *score: str, **asked: Any
+) -> tuple[list[float], list[bool], ScoredBy]:
     options = dict.fromkeys(LABELLED.options) | {"label_field": "label", "score": score} | asked
-    labels, ways = rows.read(path, options, installed_catalog())
+    labels, ways = label_rows.read(path, options, installed_catalog())
     [by] = ways.values()
     return labels.scores.tolist(), labels.is_right.tolist(), by
 

@@ -82,7 +82,10 @@ def test_the_selector_of_digits_is_found_and_named_as_if_the_user_had(
     )
     assert "held out, 50 labels of 10 questions: too few for an ECE or a ROC-AUC" in run.out
     other = dise(*args[:-1], *AUTO, "--score", "dise:full", "--score", "dise:response")
-    assert "dise:full is kept, as none differs from it beyond chance: on questions left out" in other.out
+    assert (
+        "dise:full is kept, as none differs from it beyond chance: on questions left out"
+        in other.out
+    )
     assert Calibration.load(output).selector == "full"
 
 

@@ -22,7 +22,7 @@ from torch.nn.functional import linear, pad
 
 from dise_adapters.local.decoder.padding import STEP
 from dise_adapters.local.devices import is_gpu
-from dise_adapters.local.memory import give_back_freed_memory
+from dise_adapters.local.free_memory import give_back_freed_memory
 
 BLOCK = 32
 """How many weights of a row share a scale in int4."""

@@ -23,6 +23,7 @@ from dise_adapters.local.decoder.prefixes import whole_blocks
 from dise_adapters.local.decoder.weights import LoadedWeights, WeightPlaces, built
 from dise_adapters.local.decoder.whole import WholeBody, check_implementation
 from dise_adapters.local.devices import choose_device, choose_dtype, free_bytes, is_gpu
+from dise_adapters.local.free_memory import give_back_freed_memory
 from dise_adapters.local.loading.fits import cache_tokens, pass_bytes, weigh
 from dise_adapters.local.loading.placing import placing, spread_over
 from dise_adapters.local.loading.quantization import EXPERTS, Quantizer, linear_share
@@ -33,7 +34,6 @@ from dise_adapters.local.loading.stored import (
     refuse_not_finite,
     stored_decoder,
 )
-from dise_adapters.local.memory import give_back_freed_memory
 from dise_adapters.local.reading.layout import Layout
 from dise_adapters.local.reading.reader import TransformerReader
 from dise_adapters.local.threads import THREADS

@@ -21,8 +21,8 @@ from dise_adapters.local.decoder.layer import Traits
 from dise_adapters.local.decoder.linear import can_pack
 from dise_adapters.local.decoder.own import DecoderParts, Rotation
 from dise_adapters.local.devices import is_gpu
+from dise_adapters.local.free_memory import give_back_freed_memory
 from dise_adapters.local.loading.quiet import counting
-from dise_adapters.local.memory import give_back_freed_memory
 from dise_core import CheckpointError, ModelError
 
 if TYPE_CHECKING:
