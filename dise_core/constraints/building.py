@@ -22,7 +22,7 @@ from dise_core.constraints.expressions import automaton_of
 from dise_core.constraints.small import is_small
 from dise_core.constraints.worker import IDLE, MAX_BYTES, SECONDS
 from dise_core.errors import InputError, OverloadedError, PlanError, shown
-from dise_core.scoring.faults import call, origin
+from dise_core.scoring.contract import call, origin
 
 RUN = (
     "import sys; sys.path[:] = sys.argv[1:]; from dise_core.constraints.worker import main; main()"

@@ -20,7 +20,7 @@ from dise_core.constraints.constraint import expression_of
 from dise_core.constraints.expressions import automaton_of
 from dise_core.errors import InputError, error_line
 from dise_core.records import Fields
-from dise_core.scoring.faults import OURS
+from dise_core.scoring.contract import OURS
 
 SECONDS, MAX_BYTES = 2, 1 << 30
 """Of processor time and of memory that one may take."""

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from dise_core.engine.answers import bad_answer
 from dise_core.engine.caller import Caller
+from dise_core.engine.contract import bad_answer
 from dise_core.engine.request import Request, failure
 from dise_core.engine.scheduler import Scheduler
 from dise_core.errors import (

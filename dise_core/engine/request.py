@@ -7,13 +7,11 @@ from threading import current_thread, main_thread
 from typing import Any
 
 from dise_core.engine.caller import Caller
-from dise_core.errors import DiseError, InputError, PlanError, error_line, shown
+from dise_core.engine.contract import MAX_EMPTY_QUESTIONS
+from dise_core.errors import DiseError, InputError, PlanError, error_line
 from dise_core.plans.plan import Plan, Timed
-from dise_core.plans.reading import Read, Reading
+from dise_core.plans.reading import Read, Reading, checked_reads
 from dise_core.plans.rows import Row, distinct_rows
-
-MAX_EMPTY_QUESTIONS = 1000
-"""Empty lists in a row that a plan may yield before it fails."""
 
 
 @dataclass(slots=True, eq=False)
@@ -96,7 +94,7 @@ class Request:
         self._readings = {}
         try:
             for _ in range(MAX_EMPTY_QUESTIONS):
-                if reads := _check_reads(step()):
+                if reads := checked_reads("a plan", step()):
                     break
                 step = lambda: self.plan.send([])  # noqa: E731
             else:
@@ -118,14 +116,6 @@ class Request:
                 error.__traceback__ = None
             self.finished_at = time.perf_counter()
             self.close()
-
-
-def _check_reads(reads: object) -> Sequence[Read]:
-    # Asked of a list first: whether something is a Sequence takes ten times as long to
-    # tell.
-    if not isinstance(reads, (list, Sequence)) or not all(isinstance(read, Read) for read in reads):
-        raise PlanError(f"a plan must yield a list of Reads, not {shown(reads)}")
-    return reads
 
 
 def failure(error: BaseException) -> DiseError:

@@ -1,5 +1,6 @@
 """What a plan asks (Read) and what it is answered (Reading)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -161,6 +162,21 @@ class Read:
                 raise PlanError(f"a Read of {length} tokens has a context of {num_tokens}")
         if self.shadow:
             raise PlanError("a Read of shadows has no context_ids: its text is finished")
+
+
+def checked_reads(name: str, reads: object, plugin: str | None = None) -> Sequence[Read]:
+    """Return what a plan yields. name: what the PlanError for anything else calls the plan;
+    plugin: the one at fault.
+    """
+    # Asked of a list first: whether something is a Sequence takes ten times as long to
+    # tell.
+    if isinstance(reads, (list, Sequence)) and all(isinstance(read, Read) for read in reads):
+        return reads
+    raise PlanError(
+        f"{name} must yield a list of Reads, as in `yield [Read(...)]`, not "
+        f"{type(reads).__name__}: {shown(reads)}",
+        plugin,
+    )
 
 
 def _length(name: str, ids: object) -> int:

@@ -18,8 +18,7 @@ from dise_core.params.marks import Mark, marked
 from dise_core.plugins import kinds
 from dise_core.plugins.claims import broken, choose
 from dise_core.plugins.entry import Entry, named
-from dise_core.scoring.checks import CheckedSelector
-from dise_core.scoring.faults import is_ours
+from dise_core.scoring.contract import CheckedSelector, is_ours
 from dise_core.scoring.scorer import Scorer, Selector, Union
 from dise_core.scoring.strategy import Strategy
 from dise_core.struck import struck

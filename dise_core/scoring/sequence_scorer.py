@@ -12,8 +12,7 @@ from dise_core.models.prompts import Translation
 from dise_core.plans.plan import Plan, answer_by, gather
 from dise_core.plans.reading import Read, Reading
 from dise_core.plans.readouts import TokenLogProbs, TopLogProbs
-from dise_core.scoring.checks import check_weights, checked_score
-from dise_core.scoring.faults import planned
+from dise_core.scoring.contract import check_weights, checked_score, planned
 from dise_core.scoring.memory import Memory, remembering
 from dise_core.scoring.restricted import Unforced
 from dise_core.scoring.score import Evaluation, Score, TokenReport, Transcript

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from dise_core.arrays import Ids
+from dise_core.engine.contract import broken_shape
 from dise_core.errors import InputError
 from dise_core.models.predictor import MaskPredictor
 from dise_core.plans.reading import Read, Reading
-from dise_core.plans.readouts import has_confidences, named_ids
+from dise_core.plans.readouts import named_ids
 from dise_core.testing.promises import expect
 
 
@@ -61,22 +62,5 @@ def _arrays(read: Read) -> Iterator[tuple[str, Ids]]:
 
 def check_types(read: Read, reading: object, vocab_size: int) -> None:
     """Raise AssertionError unless the answer has the types and shapes that Reading names."""
-    expect(isinstance(reading, Reading), f"read must return Readings, not {reading!r:.80}")
-    assert isinstance(reading, Reading)
-    shape = read.answer_shape(vocab_size)
-    fields: list[tuple[str, object, type, tuple[int, ...]]] = [
-        ("token_ids", reading.token_ids, np.int64, shape),
-        ("logprobs", reading.logprobs, np.float32, shape),
-    ]
-    if has_confidences(read.readout):
-        fields.append(("confidences", reading.confidences, np.float64, shape[:1]))
-    for name, value, kind, lengths in fields:
-        is_right = isinstance(value, np.ndarray) and value.dtype == kind and value.shape == lengths
-        description = type(value).__name__
-        if isinstance(value, np.ndarray):
-            description = f"{value.dtype} {list(value.shape)}"
-        expect(
-            is_right,
-            f"Reading.{name} of {type(read.readout).__name__} must be a numpy array, "
-            f"{np.dtype(kind)} {list(lengths)} where vocab_size is {vocab_size}, not {description}",
-        )
+    rule = broken_shape(read, reading, vocab_size, is_exact=True)
+    expect(rule is None, str(rule))

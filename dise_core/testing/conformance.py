@@ -16,8 +16,7 @@ from dise_core.plans.cost import count_nfe
 from dise_core.plans.plan import drive, gather
 from dise_core.plans.reading import Read, Reading
 from dise_core.plans.readouts import Confidence, TokenLogProbs
-from dise_core.scoring.checks import CheckedSelector, checked_score
-from dise_core.scoring.faults import planned
+from dise_core.scoring.contract import CheckedSelector, checked_score, planned
 from dise_core.scoring.scorer import Scorer, Selector, Union
 from dise_core.scoring.sequence_scorer import WholeResponse
 from dise_core.sequence import TokenSequence
@@ -31,7 +30,7 @@ from dise_core.testing.promises import (
     texts,
 )
 from dise_core.testing.toy_model import ToyPredictor
-from dise_core.writing.checks import checked_generation, checked_indices, checked_revision
+from dise_core.writing.contract import checked_generation, checked_indices, checked_revision
 from dise_core.writing.length import LengthController
 from dise_core.writing.policy import Drafts, UnmaskingPolicy, UnmaskingStep
 

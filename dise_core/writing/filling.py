@@ -12,7 +12,7 @@ from dise_core.noise import Noise
 from dise_core.plans.plan import Plan
 from dise_core.plans.reading import Canvas, Read, Reading
 from dise_core.plans.readouts import Readout, TokenLogProbs
-from dise_core.writing.checks import chosen_indices
+from dise_core.writing.contract import chosen_indices
 from dise_core.writing.policy import Drafts, UnmaskingStep
 from dise_core.writing.sampler import Sampler
 from dise_core.writing.schedule import Commit, Schedule

@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 
 from dise_core.arrays import Ids
 from dise_core.plans.plan import Plan
-from dise_core.scoring.faults import planned
+from dise_core.scoring.contract import planned
 from dise_core.scoring.sequence_scorer import SequenceScorer, regenerate
-from dise_core.writing.checks import checked_generation, checked_revision
+from dise_core.writing.contract import checked_generation, checked_revision
 from dise_core.writing.denoise import Denoiser
 from dise_core.writing.generation import Generation
 from dise_core.writing.length import LengthController

@@ -18,7 +18,7 @@ from dise_core import (
 )
 from dise_core.arrays import Ids, Mask
 from dise_core.plugins.discovery import installed_catalog
-from dise_core.scoring.checks import CheckedSelector
+from dise_core.scoring.contract import CheckedSelector
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END, MASK, SPECIAL, VOCAB_SIZE, Logits
 from tests.streamed import parted

@@ -340,7 +340,7 @@ def test_an_adapter_that_cannot_load_is_named_with_its_model() -> None:
 
 
 def test_built_in_strategies_are_not_wrapped() -> None:
-    from dise_core.scoring.faults import planned
+    from dise_core.scoring.contract import planned
     from dise_strategies.scorers.dise import DiSE
 
     plan = planned("scorer", DiSE(), DiSE().score, None, None)

@@ -20,7 +20,7 @@ from dise_core import (
     TokenSequence,
 )
 from dise_core.arrays import Floats, Ids, Mask
-from dise_core.scoring.checks import CheckedSelector
+from dise_core.scoring.contract import CheckedSelector
 from dise_core.scoring.scorer import Union
 from dise_core.scoring.sequence_scorer import Before
 from dise_core.testing import ToyPredictor, check_selector

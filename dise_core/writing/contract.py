@@ -6,8 +6,7 @@ import numpy as np
 
 from dise_core.arrays import Ids
 from dise_core.models.info import ModelInfo
-from dise_core.scoring.checks import broken, checked_score, described
-from dise_core.scoring.faults import call
+from dise_core.scoring.contract import broken, call, checked_score, described
 from dise_core.scoring.score import Evaluation
 from dise_core.scoring.strategy import Strategy
 from dise_core.sequence import TokenSequence, are_within

@@ -1,4 +1,6 @@
-"""Checks predictors' answers; a bad one fails only the requests that asked."""
+"""What plans and predictors promise: lists of Reads, and answers that fit them. A bad one
+fails only the requests that asked.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
@@ -12,6 +14,9 @@ from dise_core.models.predictor import MaskPredictor
 from dise_core.plans.reading import Read, Reading
 from dise_core.plans.readouts import Candidates, TokenLogProbs, TopLogProbs, has_confidences
 from dise_core.sequence import are_within
+
+MAX_EMPTY_QUESTIONS = 1000
+"""Empty lists in a row that a plan may yield before it fails."""
 
 Number = TypeVar("Number", np.int64, np.float32, np.float64)
 
@@ -50,7 +55,7 @@ def bad_answer(
 def _broken_rules(pairs: Sequence[tuple[Read, Reading]], vocab_size: int) -> Iterator[str]:
     """Yield the rules that readings break. Checking numbers together is faster."""
     for read, reading in pairs:
-        if rule := _broken_shape(read, reading, vocab_size):
+        if rule := broken_shape(read, reading, vocab_size):
             yield rule
     tables = [reading.logprobs for _, reading in pairs]
     rows = _join([table for table in tables if table.ndim == 1])
@@ -96,21 +101,34 @@ def _broken_draws(pairs: Sequence[tuple[Read, Reading]]) -> Iterator[str]:
             yield f"the candidate {refused[0]} is forbidden, as the mask always is"
 
 
-def _broken_shape(read: Read, reading: object, vocab_size: int) -> str | None:
+def broken_shape(
+    read: Read, reading: object, vocab_size: int, *, is_exact: bool = False
+) -> str | None:
+    """Return how an answer's types or shapes are not those of Reading; None if they are.
+    is_exact: whether a dtype must be the one that Reading names, rather than of its kind.
+    """
     if not isinstance(reading, Reading):
-        return f"it must be a Reading, not {type(reading).__name__}"
+        return f"read must return Readings, not {reading!r:.80}"
     shape = read.answer_shape(vocab_size)
     fields = [
-        ("token_ids", "iu", reading.token_ids, shape),
-        ("logprobs", "f", reading.logprobs, shape),
+        ("token_ids", np.dtype(np.int64), "iu", shape),
+        ("logprobs", np.dtype(np.float32), "f", shape),
     ]
     if has_confidences(read.readout):
-        fields.append(("confidences", "f", reading.confidences, shape[:1]))
-    for field, kinds, value, shape in fields:
-        if not isinstance(value, np.ndarray) or value.dtype.kind not in kinds:
-            return f"{field} must be an array of {'integers' if kinds == 'iu' else 'floats'}"
-        if value.shape != shape:
-            return f"{field} must have the shape {shape}, not {value.shape}"
+        fields.append(("confidences", np.dtype(np.float64), "f", shape[:1]))
+    for name, dtype, kinds, lengths in fields:
+        value = getattr(reading, name)
+        if isinstance(value, np.ndarray):
+            is_of_type = value.dtype == dtype if is_exact else value.dtype.kind in kinds
+            if is_of_type and value.shape == lengths:
+                continue
+            found = f"{value.dtype} {list(value.shape)}"
+        else:
+            found = type(value).__name__
+        return (
+            f"Reading.{name} of {type(read.readout).__name__} must be a numpy array, {dtype} "
+            f"{list(lengths)} where vocab_size is {vocab_size}, not {found}"
+        )
     return None if 0 <= reading.share <= 1 else f"share must be in 0..1, not {reading.share}"
 
 
