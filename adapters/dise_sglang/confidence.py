@@ -19,7 +19,7 @@ from dise_core import (
 )
 from dise_core.errors import DiseError
 from dise_core.front.calibrated import Calibrations
-from dise_core.front.resolving import Resolver
+from dise_core.front.planner import Planner
 from dise_core.history import Writing
 from dise_core.records import Record, json_number
 from dise_core.scoring.calibration import Calibration
@@ -58,8 +58,8 @@ def confidences_of(model: str, algorithm: str, settings: Mapping[str, Any]) -> A
         logger.warning("dise_sglang tells tokens alone, no scores of answers: %s", error)
         return None
     own = tuple(map(Calibration.load, predictor.calibration_files))
-    resolver = Resolver({"target": predictor}, catalog, Calibrations(named, own))
-    return Confidences(resolver, algorithm, _written_by(algorithm, settings))
+    planner = Planner({"target": predictor}, catalog, Calibrations(named, own))
+    return Confidences(planner, algorithm, _written_by(algorithm, settings))
 
 
 def _written_by(algorithm: str, settings: Mapping[str, Any]) -> SamplingParams | None:
@@ -75,7 +75,7 @@ def _written_by(algorithm: str, settings: Mapping[str, Any]) -> SamplingParams |
 class Confidences:
     """Scores answers. params: by which we would have written them, if we can."""
 
-    resolver: Resolver
+    planner: Planner
     algorithm: str
     params: SamplingParams | None
 
@@ -93,13 +93,13 @@ class Confidences:
     def _told(
         self, prompt: list[int], ids: list[int], columns: Sequence[Any], max_tokens: int
     ) -> Record:
-        resolver = self.resolver
-        context = resolver.prompts.read(prompt, None)
-        room = resolver.predictor.info.max_length - len(prompt)
+        planner = self.planner
+        context = planner.prompts.read(prompt, None)
+        room = planner.predictor.info.max_length - len(prompt)
         params = self.params or SamplingParams()
         asked = params.model_copy(update={"max_tokens": min(max_tokens, room)})
-        request = resolver.writing(context, asked)
-        text = resolver.prompts.finished(context, ids, request.params.block_length)
+        request = planner.writing(context, asked)
+        text = planner.prompts.finished(context, ids, request.params.block_length)
         steps, written, logprobs = (np.array(column, np.float64) for column in columns)
         writing = Writing.of(text.ids)
         writing.steps[len(prompt) :] = np.nan_to_num(steps) - 1
@@ -110,7 +110,7 @@ class Confidences:
             lambda reads: [_answer(read, known) for read in reads],
         )
         means = writing.logprobs[score.positions].astype(np.float64)
-        calibration, reason = request.calibrated.calibration, request.calibrated.reason
+        calibration, reason = request.calibration, request.uncalibrated
         if self.params is None:
             calibration = None
             reason = f"SGLang's {self.algorithm} writes as no policy does that we calibrate."

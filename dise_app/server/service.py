@@ -14,7 +14,7 @@ from dise_app.server.limits import Defaults, Limits
 from dise_app.server.metrics import Costed, Metrics
 from dise_app.server.schemas.requests import ScoringRequest, WritingRequest, max_tokens_of
 from dise_core import AsyncLLM, CompletionOutput, InputError, SamplingParams, ScoringParams
-from dise_core.front.resolving import Preparation
+from dise_core.front.resolved import Preparation
 from dise_core.params.base import Params
 from dise_core.params.objects import name_of
 from dise_core.records import Fields
@@ -135,7 +135,7 @@ class Service:
         length = controller.longest(params.max_tokens)
         num_tokens = params.n * (body.num_prompts * length + body.num_echoed)
         self._check_size(num_tokens, params.logprobs)
-        prepared = self.llm.planner.resolver.prepared(params, body.is_gap)
+        prepared = self.llm.planner.prepared(params, body.is_gap)
         try:
             work = self.llm.prepare([prepared], caller_of(request))
             await unless_gone(work, request, self.limits.timeout)

@@ -18,8 +18,8 @@ from dise_core.errors import ClosedError, DiseError, InputError
 from dise_core.front.in_memory import FromModel, Model
 from dise_core.front.llm import LLM, EngineOptions
 from dise_core.front.outputs import RequestOutput
-from dise_core.front.planner import Planner
-from dise_core.front.resolving import Preparable, Preparation
+from dise_core.front.planner import Planner, Preparable
+from dise_core.front.resolved import Preparation
 from dise_core.front.verbs import Job, Verbs, request
 from dise_core.models.predictor import MaskPredictor, Shown, unshown
 from dise_core.models.prompts import Prompt
@@ -187,7 +187,7 @@ class AsyncLLM(FromModel):
         """Yield as LLM.stream does, fewer updates where they are taken late. Leaving the
         iteration early cancels the request.
         """
-        checked = self.planner.resolver.prepared(params, suffix is not None)
+        checked = self.planner.prepared(params, suffix is not None)
         await self.prepare([checked])
         loop = asyncio.get_running_loop()
         news: asyncio.Queue[Sequence[Read] | None] = asyncio.Queue()

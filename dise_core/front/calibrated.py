@@ -1,59 +1,24 @@
 """Whether a calibration holds for a request: its answers are made and scored as it was fitted."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
 from dise_core.errors import InputError
+from dise_core.front.resolved import Resolved, ResolvedWriting
 from dise_core.models.info import ModelInfo
-from dise_core.models.predictor import MaskPredictor
-from dise_core.models.prompts import GivenPrompt
 from dise_core.params.requests import SamplingParams, ScoringParams
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.kinds import CONSTRAINT, LENGTH, REVISER, UNMASKING, Kind
 from dise_core.scoring.calibration import Calibration, Fact, difference
-from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.writing.policy import UnmaskingPolicy
+
+R = TypeVar("R", bound=Resolved)
 
 NOT_OF_ANSWERS = {"seed", "steps", "n", "best_of", *ScoringParams.model_fields} - {"block_length"}
 """Fields of SamplingParams that leave the share of right answers as it is, or stand for others."""
-
-
-@dataclass(frozen=True)
-class Answers:
-    """The answers that a request asks for. scoring: what applies to the model; params:
-    what is written, before that; None for given texts. defaults: returns the settings of
-    answers for which nothing is asked, which a catalog without our strategies cannot make.
-    is_finished: whether given texts end.
-    """
-
-    predictors: Mapping[str, MaskPredictor]
-    catalog: Catalog
-    prompt: GivenPrompt
-    scorer: SequenceScorer
-    scoring: ScoringParams
-    params: SamplingParams | None = None
-    defaults: Callable[[], Mapping[str, JsonValue]] = dict
-    is_finished: bool = True
-
-    @cached_property
-    def settings(self) -> dict[str, JsonValue]:
-        """The settings of what is written; see `settings_of_answers`."""
-        info = self.predictors["target"].info
-        return settings_of_answers(self.params or SamplingParams(), self.catalog, info)
-
-
-@dataclass(frozen=True, slots=True)
-class Calibrated:
-    """The calibration that holds for a request's answers, if any. reason: why the one
-    that the user named does not, a sentence; None where it does, and without one.
-    """
-
-    calibration: Calibration | None = None
-    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,40 +30,43 @@ class Calibrations:
     named: Calibration | None = None
     own: tuple[Calibration, ...] = ()
 
-    def of(self, answers: Answers) -> Calibrated:
-        """Return the calibration that holds for these answers."""
-        if self.named is not None:
-            reason = why_not(self.named, answers)
-            return Calibrated(self.named) if reason is None else Calibrated(None, reason)
-        fitting = (calibration for calibration in self.own if why_not(calibration, answers) is None)
-        return Calibrated(next(fitting, None))
+    def applied(self, request: R) -> R:
+        """Return the request with the calibration that holds for its answers, if any, or
+        with the reason why the one that the user named does not.
+        """
+        calibration, reason = self._holding(request)
+        return replace(request, calibration=calibration, uncalibrated=reason)
 
-    def stopping(self, answers: Answers) -> Calibration | None:
+    def stopping(self, request: ResolvedWriting) -> Calibration | None:
         """Return what makes probabilities of the scores that `stop_at` is compared with;
         None where it is compared with the scores themselves, or not asked for. Raises
         InputError for a probability that no calibration tells, and for one that no score
         reaches.
         """
-        stop_at = None if answers.params is None else answers.params.stop_at
-        if stop_at is None:
+        if (stop_at := request.asked.stop_at) is None:
             return None
-        params = answers.scoring
-        assert isinstance(params, SamplingParams), "written answers have them"
-        single = params.model_copy(update={"n": 1, "best_of": None, "stop_at": None})
-        calibrated = self.of(replace(answers, params=single))
-        if calibrated.calibration is None:
-            self._refuse_probability(stop_at, calibrated.reason, answers)
+        update = {"n": 1, "best_of": None, "stop_at": None}
+        single = replace(request, asked=request.params.model_copy(update=update))
+        calibration, reason = self._holding(single)
+        if calibration is None:
+            self._refuse_probability(stop_at, reason, request)
             return None
-        highest = calibrated.calibration.highest
-        if not 0 < stop_at <= highest:
+        if not 0 < stop_at <= calibration.highest:
             raise InputError(
                 f"stop_at={stop_at}: with this calibration it is a probability above 0 "
-                f"and, as no score has a higher one, at most {highest:.4f}",
+                f"and, as no score has a higher one, at most {calibration.highest:.4f}",
                 "stop_at",
             )
-        return calibrated.calibration
+        return calibration
 
-    def _refuse_probability(self, stop_at: float, reason: str | None, answers: Answers) -> None:
+    def _holding(self, request: Resolved) -> tuple[Calibration | None, str | None]:
+        if self.named is not None:
+            reason = why_not(self.named, request)
+            return (self.named if reason is None else None), reason
+        fitting = (calibration for calibration in self.own if why_not(calibration, request) is None)
+        return next(fitting, None), None
+
+    def _refuse_probability(self, stop_at: float, reason: str | None, request: Resolved) -> None:
         if reason is not None:
             raise InputError(
                 f"stop_at={stop_at} is a probability by the calibration, which does not hold "
@@ -106,24 +74,24 @@ class Calibrations:
                 "stop_at",
             )
         scorers = [calibration.scorer for calibration in self.own]
-        if stop_at > 0 and answers.scoring.scorer in scorers:
+        if stop_at > 0 and request.params.scorer in scorers:
             raise InputError(
-                f"stop_at={stop_at} is no score of {answers.scoring.scorer!r}, and the model's "
+                f"stop_at={stop_at} is no score of {request.params.scorer!r}, and the model's "
                 "own calibration holds for single answers at its own settings alone; name a "
                 "calibration that was fitted at yours, or give a score",
                 "stop_at",
             )
 
 
-def why_not(calibration: Calibration, answers: Answers) -> str | None:
-    """Return in what these answers are not as the labelled ones were; None if they are."""
+def why_not(calibration: Calibration, request: Resolved) -> str | None:
+    """Return in what its answers are not as the labelled ones were; None if they are."""
     facts = _of_scores, _of_texts, _of_settings
-    return difference(fact for part in facts for fact in part(calibration, answers))
+    return difference(fact for part in facts for fact in part(calibration, request))
 
 
-def _of_scores(fitted: Calibration, answers: Answers) -> Iterator[Fact]:
-    bound, scoring, catalog = answers.scorer, answers.scoring, answers.catalog
-    yield "scorer", [fitted.scorer], scoring.scorer
+def _of_scores(fitted: Calibration, request: Resolved) -> Iterator[Fact]:
+    bound, params, catalog = request.scorer, request.params, request.catalog
+    yield "scorer", [fitted.scorer], params.scorer
     its = catalog.scorer(fitted.scorer, fitted.scorer_settings)
     yield "scorer_settings", [dict(its)], dict(bound.scorer)
     if fitted.map and catalog.selector(fitted.selector, fitted.selector_settings) != bound.selector:
@@ -131,42 +99,43 @@ def _of_scores(fitted: Calibration, answers: Answers) -> Iterator[Fact]:
             f"{name} {settings or ''}".rstrip()
             for name, settings in (
                 (fitted.selector, fitted.selector_settings),
-                (scoring.selector, scoring.selector_settings),
+                (params.selector, params.selector_settings),
             )
         )
         yield "selector", [theirs], ours
     if bound.scorer.asks == "judge":
-        yield "judge", [fitted.judge], answers.predictors["judge"].info.name
+        yield "judge", [fitted.judge], request.predictors["judge"].info.name
 
 
-def _of_texts(fitted: Calibration, answers: Answers) -> Iterator[Fact]:
-    holding, prompt = fitted.holds_for, answers.prompt
-    came_about = "given" if answers.params is None else "written"
+def _of_texts(fitted: Calibration, request: Resolved) -> Iterator[Fact]:
+    holding, prompt = fitted.holds_for, request.prompt
+    came_about = "given" if request.asked is None else "written"
     yield "texts", [holding.texts], f"{came_about} into a gap" if prompt.is_gap else came_about
-    yield "finished", [holding.finished], answers.is_finished
+    yield "finished", [holding.finished], request.is_finished
     has_prompt = len(prompt.ids) > 0 and prompt.text != ""
     yield "prompted", [holding.prompted], has_prompt
     if has_prompt:
-        default = answers.predictors["target"].tokenizer.has_chat_template
+        default = request.predictor.tokenizer.has_chat_template
         yield "chat", [default if holding.chat is None else holding.chat], prompt.is_turn
 
 
-def _of_settings(fitted: Calibration, answers: Answers) -> Iterator[Fact]:
-    if answers.params is None:
+def _of_settings(fitted: Calibration, request: Resolved) -> Iterator[Fact]:
+    if request.asked is None:
         return
     values = fitted.holds_for.settings
     if values is None:  # of free answers, with any other settings
         if fitted.map is not None:
-            yield "constraint", [None], answers.params.constraint
+            yield "constraint", [None], request.asked.constraint
         return
-    has_blocks = answers.predictors["target"].info.block_length is not None
-    length = "until-end" if has_blocks else "fixed"
-    defaults = answers.defaults()
-    for name in {**answers.settings, **values}:
-        value, choices = answers.settings.get(name), values.get(name, (defaults.get(name),))
+    info, catalog = request.predictor.info, request.catalog
+    length = "fixed" if info.block_length is None else "until-end"
+    settings = settings_of_answers(request.asked, catalog, info)
+    defaults = settings_of_answers(SamplingParams(), catalog)
+    for name in {**settings, **values}:
+        value, choices = settings.get(name), values.get(name, (defaults.get(name),))
         if name == "length":  # unset is the default's name
             yield name, [choice or length for choice in choices], value or length
-        elif name in answers.settings or name not in defaults:  # own blocks are no setting
+        elif name in settings or name not in defaults:  # own blocks are no setting
             yield name, choices, value
 
 

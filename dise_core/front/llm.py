@@ -13,7 +13,6 @@ from dise_core.front.calibrated import Calibrations
 from dise_core.front.in_memory import FromModel, Model
 from dise_core.front.outputs import RequestOutput
 from dise_core.front.planner import Planner
-from dise_core.front.resolving import Resolver
 from dise_core.front.verbs import Job, Verbs, request
 from dise_core.models.backend import LoadedModule
 from dise_core.models.predictor import MaskPredictor, Shown, unshown
@@ -122,7 +121,7 @@ class LLM(FromModel, Verbs):
         # What comes with a model was fitted without adapters.
         files = () if self.config.loras else predictor.calibration_files
         defaults = tuple(map(Calibration.load, files))
-        planner = Planner(Resolver(predictors, self.catalog, Calibrations(calibration, defaults)))
+        planner = Planner(predictors, self.catalog, Calibrations(calibration, defaults))
         engine = Engine(predictors, self.config, shown)
         self._open: tuple[Planner, Engine] | None = (planner, engine)
         self._process = os.getpid()
@@ -176,8 +175,7 @@ class LLM(FromModel, Verbs):
                 "The calibration is of the old weights: load the model without it.", "calibration"
             )
         self.predictor.update_weights(dict(weights))
-        resolver = replace(planner.resolver, calibrations=Calibrations())
-        self._open = (replace(planner, resolver=resolver), engine)
+        self._open = (replace(planner, calibrations=Calibrations()), engine)
 
     def close(self) -> None:
         """Free the models that it loaded. After it each method raises ClosedError."""

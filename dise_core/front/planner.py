@@ -1,55 +1,67 @@
-"""Turns requests into plans of their answers."""
+"""Turns requests into plans of their answers: checks them, looks up what they name, and
+applies the model's limits. After that no name is looked up, and nothing is rewritten.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from dise_core.arrays import Ids
 from dise_core.errors import InputError
-from dise_core.front.answers import AnswerMaker, WrittenAnswers
-from dise_core.front.model_limits import fitted
+from dise_core.front.calibrated import Calibrations
+from dise_core.front.model_limits import check_gap, fitted
 from dise_core.front.outputs import RequestOutput
-from dise_core.front.resolving import Preparable, ResolvedScoring, Resolver
-from dise_core.models.inputs import check_choice, check_list
+from dise_core.front.resolved import Preparation, ResolvedScoring, ResolvedWriting
+from dise_core.models.inputs import check_choice, check_list, params_of
 from dise_core.models.predictor import MaskPredictor
 from dise_core.models.prompts import GivenPrompt, Prompt, Prompts, Translation
 from dise_core.models.tokenizer import FunctionTool, Message
-from dise_core.params.requests import ScoringParams
-from dise_core.plans.cost import count_cost
-from dise_core.plans.plan import Plan, gather, salted
+from dise_core.noise import Noise, drawn_seed
+from dise_core.params.objects import name_of
+from dise_core.params.requests import SamplingParams, ScoringParams
+from dise_core.plans.plan import Plan
 from dise_core.plans.readouts import Confidence
+from dise_core.plugins.catalog import Catalog
+from dise_core.plugins.kinds import LENGTH, REVISER, SCORER, SELECTOR
 from dise_core.records import Fields
 from dise_core.scoring.calibration import Calibration
+from dise_core.scoring.scorer import Scorer
+from dise_core.scoring.sequence_scorer import SequenceScorer
 from dise_core.sequence import TokenSequence
-from dise_core.writing.generation import Generation
-from dise_core.writing.waves import in_waves
+from dise_core.writing.denoise import Denoiser
+from dise_core.writing.writer import Writer
+
+P = TypeVar("P", bound=ScoringParams)
+
+Preparable = SamplingParams | Preparation
+"""What is asked of answers, or what was found out of it before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Turns requests into plans. A plan resolves its request before its first read.
-    explains: whether outputs have an `explanation` of their score.
+    """Turns requests into plans by one catalog, for the loaded models, "target" and
+    possibly "judge". A plan resolves its request before its first read. calibrations:
+    what tells probabilities of scores. explains: whether outputs have an `explanation` of
+    their score.
     """
 
-    resolver: Resolver
+    predictors: Mapping[str, MaskPredictor]
+    catalog: Catalog
+    calibrations: Calibrations = field(default_factory=Calibrations)
     explains: bool = False
 
     @property
-    def predictors(self) -> Mapping[str, MaskPredictor]:
-        """The loaded models, "target" and possibly "judge"."""
-        return self.resolver.predictors
-
-    @property
     def predictor(self) -> MaskPredictor:
-        return self.resolver.predictor
+        return self.predictors["target"]
 
     @property
     def prompts(self) -> Prompts:
-        return self.resolver.prompts
+        return Prompts(self.predictors)
 
     @property
     def calibration(self) -> Calibration | None:
         """The calibration that the user named."""
-        return self.resolver.calibrations.named
+        return self.calibrations.named
 
     def generate(
         self,
@@ -61,7 +73,8 @@ class Planner:
         """Return a plan of the responses to one prompt, best score first. recorded: the
         confidences that their Writing tells besides those that the scorer reads.
         """
-        return (yield from self._write(self.prompts.read(prompt, chat), params, recorded))
+        given = self.prompts.read(prompt, chat)
+        return (yield from self.writing(given, params, recorded).plan())
 
     def chat(
         self,
@@ -71,11 +84,11 @@ class Planner:
         template_kwargs: Fields | None = None,
     ) -> Plan[RequestOutput]:
         prompt = self.prompts.conversation(messages, tools, template_kwargs)
-        return (yield from self._write(prompt, params))
+        return (yield from self.writing(prompt, params).plan())
 
     def fill(self, prefix: Prompt, suffix: Prompt, params: Preparable) -> Plan[RequestOutput]:
         """Return a plan of what stands between the two, best score first."""
-        return (yield from self._write(self.prompts.gap(prefix, suffix), params))
+        return (yield from self.writing(self.prompts.gap(prefix, suffix), params).plan())
 
     def score(
         self,
@@ -90,9 +103,8 @@ class Planner:
         None: if it is a text.
         """
         check_choice(finished, "finished")
-        given_prompt = self.prompts.read_or_none(prompt, chat)
-        request = self.resolver.scoring(given_prompt, [response], params, finished)
-        return (yield from self._score(request))
+        is_ended = isinstance(response, str) if finished is None else finished
+        return (yield from self._scoring(prompt, [response], params, chat, is_ended).plan())
 
     def rank(
         self,
@@ -110,9 +122,7 @@ class Planner:
         check_list(candidates, "candidates", "a list of texts or of token ids")
         if len(candidates) == 0:
             raise InputError("no candidate given", "candidates")
-        given_prompt = self.prompts.read_or_none(prompt, chat)
-        request = self.resolver.scoring(given_prompt, candidates, params, bool(finished))
-        return (yield from self._score(request))
+        return (yield from self._scoring(prompt, candidates, params, chat, bool(finished)).plan())
 
     def texts(
         self,
@@ -122,9 +132,8 @@ class Planner:
         chat: bool | None = None,
     ) -> list[TokenSequence]:
         """Return the texts that `score` would score, for several scorers."""
-        given_prompt = self.prompts.read_or_none(prompt, chat)
-        block_length = fitted(params, self.predictor.info).block_length
-        return self.resolver.texts(given_prompt, responses, block_length)
+        given = self.prompts.read_or_none(prompt, chat)
+        return self._texts(given, responses, fitted(params, self.predictor.info).block_length)
 
     def end_id(self, prompt: Prompt, chat: bool | None = None) -> int | None:
         return self.prompts.end_id(self.prompts.read_or_none(prompt, chat))
@@ -137,22 +146,134 @@ class Planner:
         """Return the prompt's token ids as the model reads them, int64 [P]."""
         return self.prompts.read(prompt, chat).ids
 
-    def _score(self, request: ResolvedScoring) -> Plan[RequestOutput]:
-        scorer = replace(request.scorer, explains=self.explains)
-        scored = gather(*map(scorer.evaluate, request.texts))
-        evaluations, cost = yield from count_cost(salted(scored, request.params.cache_salt))
-        generations = [Generation(*pair) for pair in zip(request.texts, evaluations, strict=True)]
-        return AnswerMaker(self.predictor, request).make(generations, cost)
+    def prepared(self, params: object, is_gap: bool = False) -> Preparation:
+        """Return what prepares a request; None asks for the defaults. Raises InputError
+        for what are no params.
+        """
+        if isinstance(params, Preparation) and params.is_gap == is_gap:
+            return params
+        asked = params.asked if isinstance(params, Preparation) else params
+        models = self.predictor, self.catalog, self.calibration
+        return Preparation(*models, params_of(asked, SamplingParams), is_gap)
 
-    def _write(
-        self, prompt: GivenPrompt, params: Preparable, recorded: tuple[Confidence, ...] = ()
-    ) -> Plan[RequestOutput]:
-        request = self.resolver.writing(prompt, params, recorded)
-        scorer = replace(request.scorer, explains=self.explains)
+    def writing(
+        self, prompt: GivenPrompt, asked: Preparable, recorded: tuple[Confidence, ...] = ()
+    ) -> ResolvedWriting:
+        """Return a request for answers. recorded: what their Writing tells besides what
+        the scorer reads. Raises InputError for what cannot be.
+        """
+        prepared = self.prepared(asked, prompt.is_gap)
+        params = prepared.params
+        self.prompts.check_room(prompt, params.max_tokens)
+        controller = self.catalog.required(LENGTH, params)
+        writer = Writer(controller, self.catalog.chosen(REVISER, params))
+        policy, constraint = prepared.policy, prepared.constraint
+        scorer, params = self._scorer(prompt, params)
+        if prompt.is_gap:
+            check_gap(params, controller, scorer.scorer)
+        if params.seed is None:
+            params = params.model_copy(update={"seed": drawn_seed()})
+        denoiser = Denoiser(
+            self.predictor.info,
+            policy,
+            Noise(0),
+            params,
+            recorded=tuple({*recorded, *scorer.scorer.recorded}),
+            constraint=constraint,
+            suffix=prompt.suffix,
+            spell=self.predictor.tokenizer.spell,
+        )
+        request = ResolvedWriting(
+            predictors=self.predictors,
+            catalog=self.catalog,
+            prompt=prompt,
+            params=params,
+            scorer=scorer,
+            asked=prepared.asked,
+            writer=writer,
+            denoiser=denoiser,
+        )
+        stopping = self.calibrations.stopping(request)
+        return replace(self.calibrations.applied(request), stopping=stopping)
 
-        def sample(number: int) -> Plan[Generation]:
-            return request.writer.write(request.prompt.ids, request.denoiser_of(number), scorer)
+    def _scoring(
+        self,
+        prompt: Prompt,
+        responses: Sequence[Prompt],
+        params: ScoringParams,
+        chat: bool | None,
+        are_ended: bool,
+    ) -> ResolvedScoring:
+        """Return a request for the scores of given responses."""
+        given = self.prompts.read_or_none(prompt, chat)
+        params = fitted(params, self.predictor.info, self.calibration)
+        scorer, params = self._scorer(given, params)
+        texts = self._texts(given, responses, params.block_length)
+        if are_ended:
+            scorer = replace(scorer, end_id=self.prompts.end_id(given))
+        request = ResolvedScoring(
+            predictors=self.predictors,
+            catalog=self.catalog,
+            prompt=given,
+            params=params,
+            scorer=scorer,
+            is_finished=are_ended or all(map(_has_end, texts)),
+            texts=texts,
+        )
+        return self.calibrations.applied(request)
 
-        samples = in_waves(sample, request.params, request.stopping, request.at_once)
-        generations, cost = yield from count_cost(salted(samples, request.params.cache_salt))
-        return WrittenAnswers(self.predictor, request).make_written(generations, cost)
+    def _texts(
+        self, prompt: GivenPrompt, responses: Sequence[Prompt], block_length: int
+    ) -> list[TokenSequence]:
+        """Return the texts of given responses."""
+        texts = []
+        for number, response in enumerate(responses, start=1):
+            try:
+                texts.append(self.prompts.finished(prompt, response, block_length))
+            except InputError as error:
+                if len(responses) == 1:
+                    raise
+                raise error.at(f"candidate {number}") from error
+        return texts
+
+    def check_scorer(self, name: str, scorer: Scorer) -> None:
+        """Raise InputError unless the model that the scorer asks is loaded."""
+        if scorer.asks == "judge" and "judge" not in self.predictors:
+            raise InputError(
+                f"scorer {name!r} needs an auto-regressive judge; name one with --judge MODEL "
+                "(judge=...)",
+                "judge",
+            )
+        if scorer.needs_masks and self.predictor.info.noise == "uniform":
+            raise InputError(
+                f"scorer {name!r} is about masks, and {self.predictor.info.name!r:.80} "
+                "has uniform noise; score with 'dise', 'interleaved' or 'written'",
+                "scorer",
+            )
+        if scorer.asks == "target" and self.predictor.info.is_autoregressive:
+            raise InputError(
+                f"scorer {name!r} needs a diffusion language model, and "
+                f"{self.predictor.info.name!r} is auto-regressive; score with 'ar-perplexity', "
+                "or use another model",
+                "scorer",
+            )
+
+    def _scorer(self, prompt: GivenPrompt, params: P) -> tuple[SequenceScorer, P]:
+        """Return the scorer that params name, and the params with its selector."""
+        scorer = self.catalog.required(SCORER, params)
+        self.check_scorer(scorer_name := name_of(params.scorer), scorer)
+        name = name_of(params.selector or scorer.default_selector)
+        selector = self.catalog.chosen(SELECTOR, params)
+        selector = selector or self.catalog.selector(name, params.selector_settings)
+        # The report costs a pass that what is known from the writing does not.
+        is_reported = not scorer.needs_writing or "logprobs" in params.model_fields_set
+        top_logprobs = params.logprobs if is_reported else None
+        translation = self.prompts.translation(prompt)
+        bound = SequenceScorer(
+            scorer, selector, top_logprobs, translation, scorer_name, explains=self.explains
+        )
+        return bound, params.model_copy(update={"scorer": scorer_name, "selector": name})
+
+
+def _has_end(sequence: TokenSequence) -> bool:
+    return bool(sequence.special.is_end(sequence.response[-1:])[0])

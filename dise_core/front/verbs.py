@@ -7,8 +7,8 @@ from typing import Any, Generic, Literal, TypeVar, cast, overload
 
 from dise_core.errors import InputError, shown
 from dise_core.front.outputs import RequestOutput, Usage
-from dise_core.front.planner import Planner
-from dise_core.front.resolving import Preparable, Preparation
+from dise_core.front.planner import Planner, Preparable
+from dise_core.front.resolved import Preparation
 from dise_core.models.inputs import (
     PromptInput,
     check_choice,
@@ -251,7 +251,7 @@ def request(
     template_kwargs: Fields | None = None,
 ) -> Plan[RequestOutput]:
     """Return the plan of a prompt, a conversation, or the gap before a suffix."""
-    checked = planner.resolver.prepared(params, suffix is not None)
+    checked = planner.prepared(params, suffix is not None)
     if suffix is None and not isinstance(prompt, str):
         check_list(prompt, "prompt", "a text, token ids or a conversation")
         if any(isinstance(item, Mapping) for item in prompt):
@@ -316,7 +316,7 @@ def _prepared(
     params = sampling_params if params is None else params
     settings = [*params] if isinstance(params, list | tuple) else [params] * count
     pairs = _pairs(range(count), noun, settings, "params")
-    preparations = {id(item): planner.resolver.prepared(item, is_gap) for _, item in pairs}
+    preparations = {id(item): planner.prepared(item, is_gap) for _, item in pairs}
     return [preparations[id(item)] for _, item in pairs]
 
 

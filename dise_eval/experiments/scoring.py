@@ -76,7 +76,7 @@ class Contenders:
 
     def check(self, planner: Planner) -> None:
         for contender in self.members:
-            planner.resolver.check_scorer(contender.label, contender.scorer)
+            planner.check_scorer(contender.label, contender.scorer)
 
     def score(
         self, text: TokenSequence, translation: Translation | None = None, end_id: int | None = None

@@ -77,14 +77,14 @@ def test_written_and_given_texts_have_a_fit_of_their_own(llm: LLM) -> None:
     [written] = llm.generate(PROBLEM, SHORT)
     [given] = llm.score(PROBLEM, written.outputs[0].text)
     told = [written.outputs[0].probability, given.outputs[0].probability]
-    fits = {own.holds_for.texts: own for own in llm.planner.resolver.calibrations.own}
+    fits = {own.holds_for.texts: own for own in llm.planner.calibrations.own}
     fits_of = ("written", "given")
     values = [written.outputs[0].score.value, given.outputs[0].score.value]
     assert told == [fits[kind].probability(v) for kind, v in zip(fits_of, values, strict=True)]
 
 
 def test_the_calibration_that_a_user_names_replaces_the_models_own(llm: LLM) -> None:
-    calibrations = llm.planner.resolver.calibrations.own
+    calibrations = llm.planner.calibrations.own
     own = next(fit for fit in calibrations if fit.holds_for.texts == "given")
     named = own.model_copy(update={"scorer": "shadow", "selector": "full"})
     calibration = Calibration.model_validate(named.model_dump())

@@ -143,7 +143,7 @@ def test_answers_whose_constraint_is_large_take_turns(monkeypatch: pytest.Monkey
     all_at_once, in_turns = ToyPredictor(), ToyPredictor()
     llm = LLM(all_at_once)
     [expected] = llm.generate([[1, 2]], params)
-    built = llm.planner.resolver.prepared(params).constraint
+    built = llm.planner.prepared(params).constraint
     assert built is not None
     num_candidates = constrained.NUM_CANDIDATES + len(built.tokens.completion)
     of_one = params.max_tokens * num_candidates * built.tokens.num_states

@@ -99,7 +99,7 @@ def least_tokens(llm: LLM, schema: Any) -> int | None:
     large.
     """
     try:
-        constraint = llm.planner.resolver.prepared(under(schema, max_tokens=MOST)).constraint
+        constraint = llm.planner.prepared(under(schema, max_tokens=MOST)).constraint
     except InputError:
         return None
     assert constraint is not None

@@ -12,7 +12,7 @@ from dise_app.server.schemas.bodies import TextOrIds
 from dise_app.server.schemas.requests import CompletionRequest
 from dise_app.server.service import Service, written_out
 from dise_core import RequestOutput, ScoringParams
-from dise_core.front.resolving import Preparation
+from dise_core.front.resolved import Preparation
 from dise_core.front.verbs import Job, results
 from dise_core.plans.plan import numbered
 

@@ -76,9 +76,8 @@ def _refusal(
     """Return why a scorer cannot score with its defaults, if it has them all."""
     if any(field.is_required() for field in cls.model_fields.values()):
         return None
-    resolver = planner.resolver
     try:
-        resolver.check_scorer(name, resolver.catalog.scorer(name))
+        planner.check_scorer(name, planner.catalog.scorer(name))
     except InputError as error:
         return str(error)
     except Exception as error:
