@@ -18,8 +18,8 @@ from dise_core.errors import ClosedError, DiseError, InputError
 from dise_core.front.in_memory import FromModel, Model
 from dise_core.front.llm import LLM, EngineOptions
 from dise_core.front.outputs import RequestOutput
-from dise_core.front.planner import Planner, Preparable
-from dise_core.front.resolved import Preparation
+from dise_core.front.planner import Planner
+from dise_core.front.resolved import Preparable, Preparation
 from dise_core.front.verbs import Job, Verbs, request
 from dise_core.models.predictor import MaskPredictor, Shown, unshown
 from dise_core.models.prompts import Prompt

@@ -11,7 +11,7 @@ from dise_core.errors import InputError
 from dise_core.front.calibrated import Calibrations
 from dise_core.front.model_limits import check_gap, fitted
 from dise_core.front.outputs import RequestOutput
-from dise_core.front.resolved import Preparation, ResolvedScoring, ResolvedWriting
+from dise_core.front.resolved import Preparable, Preparation, ResolvedScoring, ResolvedWriting
 from dise_core.models.inputs import check_choice, check_list, params_of
 from dise_core.models.predictor import MaskPredictor
 from dise_core.models.prompts import GivenPrompt, Prompt, Prompts, Translation
@@ -32,9 +32,6 @@ from dise_core.writing.denoise import Denoiser
 from dise_core.writing.writer import Writer
 
 P = TypeVar("P", bound=ScoringParams)
-
-Preparable = SamplingParams | Preparation
-"""What is asked of answers, or what was found out of it before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,16 +180,8 @@ class Planner:
             suffix=prompt.suffix,
             spell=self.predictor.tokenizer.spell,
         )
-        request = ResolvedWriting(
-            predictors=self.predictors,
-            catalog=self.catalog,
-            prompt=prompt,
-            params=params,
-            scorer=scorer,
-            asked=prepared.asked,
-            writer=writer,
-            denoiser=denoiser,
-        )
+        objects = self.predictors, self.catalog, prompt, params, scorer
+        request = ResolvedWriting(*objects, asked=prepared.asked, writer=writer, denoiser=denoiser)
         stopping = self.calibrations.stopping(request)
         return replace(self.calibrations.applied(request), stopping=stopping)
 
@@ -211,15 +200,9 @@ class Planner:
         texts = self._texts(given, responses, params.block_length)
         if are_ended:
             scorer = replace(scorer, end_id=self.prompts.end_id(given))
-        request = ResolvedScoring(
-            predictors=self.predictors,
-            catalog=self.catalog,
-            prompt=given,
-            params=params,
-            scorer=scorer,
-            is_finished=are_ended or all(map(_has_end, texts)),
-            texts=texts,
-        )
+        objects = self.predictors, self.catalog, given, params, scorer
+        is_finished = are_ended or all(map(_has_end, texts))
+        request = ResolvedScoring(*objects, is_finished=is_finished, texts=texts)
         return self.calibrations.applied(request)
 
     def _texts(

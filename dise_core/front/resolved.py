@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from itertools import repeat
 
@@ -104,7 +104,7 @@ Preparable = SamplingParams | Preparation
 """What is asked of answers, or what was found out of it before."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Resolved(ABC):
     """A request about one prompt, with the objects that its params name. params: as they
     apply to the model; asked: of what is written, before that; None for given texts.
@@ -117,6 +117,7 @@ class Resolved(ABC):
     prompt: GivenPrompt
     params: ScoringParams
     scorer: SequenceScorer
+    _: KW_ONLY
     asked: SamplingParams | None = None
     is_finished: bool = True
     calibration: Calibration | None = None
@@ -224,13 +225,14 @@ class ResolvedScoring(Resolved):
         return self._answer(list(map(Generation, self.texts, evaluations)), cost)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ResolvedWriting(Resolved):
     """A request for answers. denoiser: of any answer. stopping: what makes probabilities
     of the scores that `stop_at` is compared with.
     """
 
     params: SamplingParams
+    _: KW_ONLY
     asked: SamplingParams
     writer: Writer
     denoiser: Denoiser

@@ -7,8 +7,8 @@ from typing import Any, Generic, Literal, TypeVar, cast, overload
 
 from dise_core.errors import InputError, shown
 from dise_core.front.outputs import RequestOutput, Usage
-from dise_core.front.planner import Planner, Preparable
-from dise_core.front.resolved import Preparation
+from dise_core.front.planner import Planner
+from dise_core.front.resolved import Preparable, Preparation
 from dise_core.models.inputs import (
     PromptInput,
     check_choice,
