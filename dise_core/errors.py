@@ -42,7 +42,7 @@ class InputError(DiseError, ValueError):
 
 class UnknownNameError(InputError):
     """No strategy or model has that name. The message lists all, and suggests one, of
-    `near` if that is given.
+    `near` if that is given. parameter: where it is not called as the kind is.
     """
 
     def __init__(
@@ -52,12 +52,15 @@ class UnknownNameError(InputError):
         choices: Iterable[str],
         detail: str = "",
         near: Iterable[str] | None = None,
+        parameter: str | None = None,
     ) -> None:
         names = sorted(choices)
         hint = did_you_mean(name, names if near is None else near)
         listed = ", ".join(names) or "none"
         end = f". {detail}" if detail else ""
-        super().__init__(f"unknown {kind} {name!r}{hint or '.'} Known: {listed}{end}", kind)
+        super().__init__(
+            f"unknown {kind} {name!r}{hint or '.'} Known: {listed}{end}", parameter or kind
+        )
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:

@@ -76,7 +76,8 @@ class Catalog:
             if sentence := struck(kind.title, name):
                 raise InputError(sentence, kind.option)
             detail, near = broken(self.problems), _numbered(entries, name)
-            raise UnknownNameError(title or kind.title, name, entries, detail, near)
+            called, option = (title or kind.title), (title or kind.option)
+            raise UnknownNameError(called, name, entries, detail, near, option)
         return entry
 
     def has(self, kind: kinds.Kind[C], name: str) -> bool:
@@ -140,7 +141,8 @@ class Catalog:
         """Return the strategy of that kind that the params must name."""
         strategy = self.chosen(kind, params)
         if strategy is None:
-            raise UnknownNameError(kind.title, "", self.entries.get(kind.plural, {}))
+            known = self.entries.get(kind.plural, {})
+            raise UnknownNameError(kind.title, "", known, parameter=kind.option)
         return strategy
 
     def check(self, params: BaseModel) -> None:
