@@ -15,113 +15,12 @@ from dise_core.scoring.scorer import Union
 from dise_core.testing.toy_model import ToyPredictor
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("last_10", "unknown selector 'last_10'. Did you mean 'last-10'"),
-        ("last10", "unknown selector 'last10'. Did you mean 'last-10'"),
-        ("promptlast-7", "Did you mean 'prompt-last-7'"),
-        ("frist-0007", "Did you mean 'first-0007'"),
-        ("last-x", "Did you mean 'last-10'"),
-        ("lost-10", "unknown selector 'lost-10'"),
-        ("", "unknown selector ''"),
-        ("full+", "unknown selector ''"),
-        ("last-K", "selector 'last-K' needs a number, for example last-10"),
-        ("last-0", "selector 'last-K': k=0: Input should be greater than 0"),
-        ("last-1.5", "unknown selector 'last-1.5'"),
-    ],
-)
-def test_a_bad_selector_is_refused(text: str, problem: str) -> None:
-    with pytest.raises(InputError) as caught:
-        installed_catalog().selector(text)
-    assert problem in str(caught.value)
-
-
 def test_selectors_have_settings_inside_unions_too() -> None:
     selector = installed_catalog().selector
     assert selector("last-K", {"k": 7}) == selector("last-7")
     union = selector("answer + last-K+last-3", {"answer": {"pattern": "a"}, "last-K": {"k": 2}})
     parts = selector("answer", {"pattern": "a"}), selector("last-2"), selector("last-3")
     assert union == Union(parts=parts)
-
-
-@pytest.mark.parametrize(
-    ("text", "settings", "problem"),
-    [
-        (
-            "last-7",
-            {"k": 3},
-            "'last-7' has its k in its name: leave out the setting k, or name 'la",
-        ),
-        ("last-K", {"k": 0}, "selector 'last-K': k=0: Input should be greater than 0"),
-        ("full", {"k": 3}, "selector 'full': there is no setting 'k'. Known: none"),
-        ("answer+full", {"pattern": "a"}, "and not 'a' for 'pattern'. Its parts: answer, full"),
-        ("answer+full", {"answr": {}}, "Did you mean 'answer'? Its parts: answer, full"),
-        ("answer+full", {"answer": {"patern": "a"}}, "Did you mean 'pattern'? Known: pattern"),
-    ],
-)
-def test_a_bad_setting_of_a_selector_is_refused(
-    text: str, settings: dict[str, object], problem: str
-) -> None:
-    with pytest.raises(InputError) as caught:
-        installed_catalog().selector(text, settings)
-    assert problem in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "problem"),
-    [
-        ("scorer", "dize", r"scorer 'dize'. Did you mean 'dise'\? Known: ar-perplexity, di"),
-        ("unmasking_policy", "lowest", "unmasking policy 'lowest'"),
-        ("length_controller", "fix", "length controller 'fix'"),
-    ],
-)
-def test_an_unknown_name_lists_the_known_ones_and_suggests_the_nearest(
-    kind: str, name: str, problem: str
-) -> None:
-    with pytest.raises(UnknownNameError, match=f"unknown {problem}"):
-        getattr(installed_catalog(), kind)(name)
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "problem"),
-    [
-        (
-            "length_controller",
-            "smart-crop",
-            "length controller 'smart-crop' was taken out: take 'rho-eos', which solves as many "
-            "problems in fewer passes.",
-        ),
-        (
-            "scorer",
-            "mc-dream",
-            "scorer 'mc-dream' was taken out: take 'mc' with the setting estimator=dream.",
-        ),
-        (
-            "selector",
-            "response-first-2",
-            "selector 'response-first-2' was taken out: take "
-            "'first-K', which passes over end tokens, or 'first-blocks-K'.",
-        ),
-        (
-            "selector",
-            "last-2+prompt",
-            "selector 'prompt' was taken out: take 'prompt-last-K' "
-            "with a large K, which is the same.",
-        ),
-        (
-            "unmasking_policy",
-            "llada2",
-            "unmasking policy 'llada2' was taken out: take "
-            "'low-confidence-dynamic' with the setting threshold=0.95, which is the same.",
-        ),
-    ],
-)
-def test_a_name_that_was_taken_out_is_refused_with_what_to_use(
-    kind: str, name: str, problem: str
-) -> None:
-    with pytest.raises(InputError, match=f"^{problem}$"):
-        getattr(installed_catalog(), kind)(name)
 
 
 @pytest.mark.parametrize("make", [Catalog, lambda entries: installed_catalog().having(**entries)])

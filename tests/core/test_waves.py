@@ -131,12 +131,6 @@ def test_what_no_score_reaches_is_refused_before_any_pass(stop_at: float) -> Non
     assert predictor.batches == []
 
 
-def test_a_number_to_stop_at_needs_answers_to_spare() -> None:
-    for numbers in ({}, {"n": 4}, {"n": 4, "best_of": 4}):
-        with pytest.raises(InputError, match="needs a best_of above n"):
-            SamplingParams(stop_at=0.9, temperature=1.0, **numbers)
-
-
 def test_answers_whose_constraint_is_large_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     form = {"constraint": "regex", "constraint_settings": {"regex": "[a-h]{3}"}}
     params = PLAIN.model_copy(update={"n": 8, "seed": 3, **form})

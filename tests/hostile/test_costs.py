@@ -79,22 +79,6 @@ def test_every_whole_number_and_every_list_of_a_request_has_a_bound() -> None:
         assert unbounded(params) <= COSTS_NOTHING, params
 
 
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"n": 10**18}, "n=1000000000000000000: Input should be less than or equal to 1024"),
-        ({"steps": 10**9}, "steps=1000000000"),
-        ({"stop": ["x" * 1_900_000]}, "at most 1000 characters"),
-        ({"selector": "full+" * 300_000}, "at most 1000 characters"),
-    ],
-)
-def test_a_setting_beyond_what_the_algorithm_needs_is_refused(
-    settings: dict[str, Any], text: str
-) -> None:
-    with pytest.raises(InputError, match=text):
-        SamplingParams(**settings)
-
-
 def test_a_length_beyond_any_model_is_refused() -> None:
     settings = {"expansion_factor": 4e8}
     params = SamplingParams(max_tokens=4, length="daedal", length_settings=settings)

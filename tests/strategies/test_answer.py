@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dise_core import LLM, InputError, SamplingParams, Selector, TokenSequence
+from dise_core import LLM, SamplingParams, Selector, TokenSequence
 from dise_core.arrays import Ids, Mask
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.rule import TextRule
@@ -104,30 +104,6 @@ def test_bytes_that_are_no_text_keep_their_places() -> None:
     pieces = (b"\xff\xe6", b"\x97", b" ", b"4", b"2", b"\xc3", b"")
     text = TokenSequence(np.arange(7), 0, SPECIAL, spell=lambda _: pieces)
     assert np.flatnonzero(answer().select(text)).tolist() == [3, 4]
-
-
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        (
-            {"pattern": "(a"},
-            r"selector 'answer': pattern='\(a': RE2 cannot use the .*: 'missing \): ",
-        ),
-        ({"pattern": "a" * 257}, "at most 256 characters"),
-        ({"pattern": ""}, "at least 1 character"),
-        ({"pattern": "(" * 120 + ")" * 100}, "missing"),
-        ({"pattern": "((a{99}){99}){99}"}, "counts above 1,000: write it without"),
-        ({"pattern": "(?<=is )a"}, "RE2 cannot use .*It has no look-around"),
-        ({"pattern": r"(a)\1"}, r"'invalid escape sequence.*no look-around, back-references"),
-        ({"pattern": r"\Q"}, "'missing"),
-        ({"pattern": "\udcff"}, "should be a valid string"),
-        ({"pattern": "(a)" * 10}, r"it has more than 9 groups: write \(\?:...\) for others"),
-        ({"patern": "a"}, r"no setting 'patern'. Did you mean 'pattern'\?"),
-    ],
-)
-def test_a_bad_pattern_is_refused_when_it_is_chosen(settings: Any, problem: str) -> None:
-    with pytest.raises(InputError, match=problem):
-        answer(**settings)
 
 
 REPEATED = st.builds(

@@ -10,10 +10,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from dise_core import InputError, Read, Reading, Score, Scorer, TokenLogProbs, TokenSequence, drive
+from dise_core import Read, Reading, Score, Scorer, TokenLogProbs, TokenSequence, drive
 from dise_core.arrays import Floats
 from dise_core.plans.cost import count_nfe
-from dise_core.plugins.discovery import installed_catalog
 from dise_core.sequence import SpecialTokens
 from dise_strategies.scorers.monte_carlo import MonteCarlo
 from dise_strategies.selectors.counted import FirstK
@@ -154,22 +153,6 @@ def test_a_partial_selection_is_given_all_other_tokens() -> None:
         JOINT.log_probability(TEXT) - math.log(JOINT._mass({1: 2, 2: 1, 3: 1, 4: 0})), abs=1e-5
     )
     assert result.standard_error == pytest.approx(0, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "size"),
-    [
-        ("mc", {"estimator": "llada", "num_samples": 6, "batch_size": 4}, 4),
-        ("mc", {"spread": "gauss"}, 3),
-        ("mc", {"spread": "gauss", "num_samples": 4}, 3),
-    ],
-)
-def test_samples_that_make_no_whole_groups_are_refused(
-    name: str, settings: dict[str, object], size: int
-) -> None:
-    given = settings.get("num_samples", 32)
-    with pytest.raises(InputError, match=f"num_samples={given} must be a multiple of {size}, the"):
-        installed_catalog().scorer(name, settings)
 
 
 @pytest.mark.parametrize(("prompt_length", "num_passes"), [(2, 8), (0, 4)])
