@@ -256,8 +256,9 @@ def check_token_ids(ids: Ids, vocab_size: int, parameter: str = "token_ids") -> 
     """Raise InputError, naming the first bad id, unless all are in [0, vocab_size)."""
     if not are_within(ids, vocab_size):
         position = int(np.argmax((ids < 0) | (ids >= vocab_size)))
-        raise InputError(
+        error = InputError(
             f"token id {int(ids[position])} at position {position} is outside the "
             f"vocabulary: ids are 0 to {vocab_size - 1}",
             parameter,
         )
+        raise error if parameter == "token_ids" else error.at(parameter)
