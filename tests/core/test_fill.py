@@ -7,8 +7,6 @@ import pytest
 
 from dise_core import (
     LLM,
-    BlockCausal,
-    Causal,
     InputError,
     PluginError,
     RequestOutput,
@@ -158,47 +156,6 @@ def test_a_gap_may_begin_the_text_and_its_sides_may_be_token_ids() -> None:
     first, second = LLM(Alphabet()).fill(["", [0]], ["ea", [4]], params)
     assert (first.prompt, len(first.outputs[0].token_ids)) == ("", 3)
     assert (second.prompt, second.suffix, second.outputs[0].text) == (None, None, "bcd")
-
-
-def test_a_block_causal_model_is_refused_by_name_before_any_pass() -> None:
-    model = ToyPredictor(attention=BlockCausal(4))
-    with pytest.raises(InputError, match=r"'toy' is block-causal.* full attention") as refused:
-        filled(model, "a", "e")
-    assert refused.value.parameter == "suffix"
-    assert model.batches == []
-
-
-@pytest.mark.parametrize(
-    ("more", "parameter", "why"),
-    [
-        *(
-            ({"length": name}, "length", f"{name!r} fills no gap")
-            for name in ("until-end", "dise-flexible", "daedal", "rho-eos")
-        ),
-        ({"allowed_token_ids": [END]}, "allowed_token_ids", "none of the allowed"),
-        ({"max_tokens": 39}, None, "prompt of 1 tokens and a suffix of 1 with max_tokens=39"),
-        ({"scorer": "ar-perplexity"}, "scorer", "asks a judge, which does not see what follows"),
-    ],
-)
-def test_what_no_gap_can_have_is_refused_before_any_pass(
-    more: dict[str, object], parameter: str | None, why: str
-) -> None:
-    model, judge = ToyPredictor(), ToyPredictor(attention=Causal())
-    params = SamplingParams.model_validate({"max_tokens": 4, **more})
-    with pytest.raises(InputError, match=why) as refused:
-        LLM(model, judge=judge).fill("a", "e", params)
-    assert refused.value.parameter == parameter
-    assert model.batches == judge.batches == []
-
-
-def test_sides_that_do_not_fit_are_named() -> None:
-    llm = LLM(ToyPredictor())
-    with pytest.raises(InputError, match="the suffix is empty, so there is no gap"):
-        llm.fill("a", "")
-    with pytest.raises(InputError, match="2 prefixes do not pair up with 1 suffixes"):
-        llm.fill(["a", "b"], ["c"])
-    with pytest.raises(InputError, match="the text holds the mask token <mask> at position 1"):
-        llm.fill("a", [1, MASK])
 
 
 def test_a_selector_of_what_follows_is_named() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from dise_core import LLM, InputError, Read, Reading, SamplingParams, ScoringParams
+from dise_core import LLM, InputError, Read, Reading, ScoringParams
 from dise_core.arrays import Ids
 from dise_core.errors import TooLongError
 from dise_core.models.attention import Causal
@@ -103,16 +103,6 @@ def test_one_token_with_nothing_before_it_scores_nothing(monkeypatch: pytest.Mon
     judge = Judge()
     [answer] = LLM(ToyPredictor(), judge=judge).score("", "c", JUDGE)
     assert (answer.outputs[0].score.value, judge.asked) == (-np.inf, [])
-
-
-def test_without_a_judge_nothing_is_run() -> None:
-    toy = ToyPredictor()
-    llm, needs = LLM(toy), "needs an auto-regressive judge; name one with --judge MODEL"
-    with pytest.raises(InputError, match=needs):
-        llm.score("ab", "c", JUDGE)
-    with pytest.raises(InputError, match=needs):
-        llm.generate("ab", SamplingParams(scorer="ar-perplexity", max_tokens=4))
-    assert toy.batches == []
 
 
 class Deaf(PairTokenizer):

@@ -16,7 +16,7 @@ import pytest
 
 from dise import LLM, AsyncLLM
 from dise_core import ClosedError, InputError, SamplingParams, ScoringParams
-from dise_core.testing.toy_model import END, MASK, ToyPredictor
+from dise_core.testing.toy_model import END, ToyPredictor
 from dise_decide import PredicateQuestion
 from tests.ascii_model import AsciiPredictor
 
@@ -202,35 +202,6 @@ def test_lists_pair_up_item_by_item(llm: LLM) -> None:
     assert values[0] == values[1]
 
 
-@pytest.mark.parametrize(
-    ("prompts", "params", "text"),
-    [
-        ([], {}, "no prompt given"),
-        ("  ", {}, "the prompt is empty"),
-        ([[]], {}, "the prompt is empty: it needs at least one token"),
-        ("abc", {"max_tokens": 38}, "3 tokens with max_tokens=38 is longer than the model's limit"),
-        ("abc", {"scorer": "disco"}, "unknown scorer 'disco'. Did you mean 'dise'"),
-        ("abc", {"unmasking": "x"}, "unknown unmasking policy 'x'"),
-        ("abc", {"n": 2}, "2 responses at temperature 0 would all be the same"),
-        ("abc", {"forbidden_token_ids": tuple(range(12))}, "every token is forbidden"),
-        ("abc", {"allowed_token_ids": (3, 12)}, "token id 12 at position 1 is outside"),
-        ("abc", {"allowed_token_ids": (MASK,)}, "none of the allowed tokens may be written"),
-        ("abc", {"logit_bias": {"12": 1}}, "token id 12 at position 0 is outside"),
-        ([[1, 12]], {}, "token id 12 at position 1 is outside the vocabulary: ids are 0 to 11"),
-        ([[1, MASK]], {}, "the text holds the mask token <mask> at position 1"),
-        ([[1.5]], {}, "token ids must be a flat list of integers"),
-    ],
-)
-def test_a_bad_request_is_refused_before_any_forward_pass(
-    llm: LLM, prompts: list[list[int]], params: dict[str, object], text: str
-) -> None:
-    assert isinstance(llm.predictor, ToyPredictor)
-    with pytest.raises(InputError) as caught:
-        llm.generate(prompts, SamplingParams(**({"max_tokens": 4} | params)))  # type: ignore[arg-type]
-    assert text in str(caught.value)
-    assert llm.predictor.batches == []
-
-
 def test_json_lists_one_end_token_and_python_all(llm: LLM) -> None:
     [answer] = llm.score("abc", [3, END, 4, END, END], ScoringParams(selector="response"))
     [output] = answer.outputs
@@ -239,51 +210,6 @@ def test_json_lists_one_end_token_and_python_all(llm: LLM) -> None:
     assert [token["id"] for token in record["tokens"]] == [3, END, 4]
     assert record["token_ids"] == [3, END, 4, END, END]
     assert record["score"]["num_positions"] == 5
-
-
-SPAM = [PredicateQuestion(instructions="a")]
-
-
-@pytest.mark.parametrize(
-    ("ask", "text", "parameter"),
-    [
-        (lambda llm: llm.generate(["abc", ""], SHORT), "prompt 2: the prompt is empty", "prompt"),
-        (lambda llm: llm.generate(["abc", [9999]], SHORT), "prompt 2: token id 9999", "token_ids"),
-        (lambda llm: llm.generate([[1], [1] * 99], SHORT), "prompt 2: a prompt of 99 tokens", None),
-        (lambda llm: llm.score(["a", "b"], ["c", ""]), "text 2: the response is empty", "response"),
-        (lambda llm: llm.rank("a", ["b", ""]), "candidate 2: the response is empty", "response"),
-        (
-            lambda llm: llm.rank(["a", "b"], [["c"], ["d", "e", ""]]),
-            "prompt 2: candidate 3: the response is empty",
-            "response",
-        ),
-        (lambda llm: llm.chat([[], []]), "conversation 1: the conversation is empty", "messages"),
-        (lambda llm: llm.chat([[]]), "the conversation is empty", "messages"),
-        (lambda llm: llm.chat([]), "no conversation given", "conversations"),
-        (lambda llm: llm.generate("abc", chat=True), "model 'toy' has no chat template", "chat"),
-        (
-            lambda llm: llm.score("abc", "efg", finished="no"),  # type: ignore[arg-type]
-            "finished must be True, False or None, not str: 'no'",
-            "finished",
-        ),
-        (lambda llm: llm.decide(["a", "b"], SPAM), "input 1: the model's vocabulary has no", None),
-        (lambda llm: llm.generate("ab", [SHORT] * 2), "1 prompts do not pair up with 2", "params"),
-        (
-            lambda llm: llm.chat(CHAT, [SHORT] * 2),
-            "1 conversations do not pair up with 2",
-            "params",
-        ),
-        (lambda llm: llm.score(["a", "b"], ["c"]), "2 prompts do not pair up", "responses"),
-        (lambda llm: llm.rank(["a", "b"], [["c"]]), "2 prompts do not pair up", "candidates"),
-    ],
-)
-def test_a_bad_text_is_named_by_its_number_and_lists_that_do_not_pair_up_are_refused(
-    llm: LLM, ask: Callable[[LLM], object], text: str, parameter: str | None
-) -> None:
-    with pytest.raises(InputError) as caught:
-        ask(llm)
-    assert str(caught.value).startswith(text)
-    assert caught.value.parameter == parameter
 
 
 def test_without_a_seed_each_request_draws_one_and_tells_it(llm: LLM) -> None:

@@ -40,13 +40,6 @@ def test_each_prompt_has_its_own_outcome() -> None:
     assert "error" not in answers[0].to_dict()
 
 
-def test_without_asking_for_it_the_first_error_is_raised() -> None:
-    with pytest.raises(InputError, match="vocabulary has no"):
-        LLM(ToyPredictor()).generate(PROMPTS, PARAMS)
-    with pytest.raises(InputError, match="on_error must be 'raise' or 'return', not 'ignore'"):
-        LLM(ToyPredictor()).generate(PROMPTS, PARAMS, on_error="ignore")  # type: ignore[arg-type]
-
-
 def test_scores_and_conversations_have_outcomes_too() -> None:
     llm = LLM(ToyPredictor())
     scored = llm.score(["a", "b"], ["c", "x"], ScoringParams(), on_error="return")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import pytest
 
-from dise_core import LLM, BlockCausal, InputError, SamplingParams, ScoringParams
+from dise_core import LLM, BlockCausal, SamplingParams, ScoringParams
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END
 from tests.streamed import parted
@@ -131,18 +130,3 @@ def test_a_revision_in_json() -> None:
             assert token["old"] == {"id": one.old, "text": one.old_text}
             assert one.old_text == ToyPredictor().tokenizer.token_text(one.old)
             assert (token["new"] is None) == (one.new is None)
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ({"reviser": "remake"}, "unknown reviser 'remake'. Did you mean 'remask'?"),
-        ({"reviser_settings": {"treshold": 1}}, "there is no setting 'treshold'"),
-        ({"reviser_settings": {"threshold": 2}}, "threshold=2"),
-        ({"reviser": None}, "reviser_settings need a reviser"),
-        ({"reviser_settings": {"accept": "score"}, "scorer": "written"}, "'score' with written"),
-    ],
-)
-def test_bad_settings_are_refused_by_name(more: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=re.escape(said)):
-        model(False).generate("abc", asked(more))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from dise_core import LLM, Calibration, InputError, Read, Reading, SamplingParams
+from dise_core import LLM, Calibration, Read, Reading, SamplingParams
 from dise_core.constraints import constrained
 from dise_core.errors import PlanError
 from dise_core.plans.plan import drive
@@ -119,16 +119,6 @@ def test_a_failed_pass_ends_the_request_with_its_error() -> None:
     with pytest.raises(PlanError, match="out of memory"):
         llm.generate([[1, 2]], adaptive(1.0))
     assert llm.generate([[1, 2]], adaptive(1.0))
-
-
-@pytest.mark.parametrize("stop_at", [0.91, 1.0, 0.0, -0.5, 7.0])
-def test_what_no_score_reaches_is_refused_before_any_pass(stop_at: float) -> None:
-    predictor = ToyPredictor()
-    llm = LLM(predictor, calibration=made())
-    with pytest.raises(InputError, match=r"at most 0\.9000") as error:
-        llm.generate([[1, 2]], adaptive(stop_at))
-    assert error.value.parameter == "stop_at"
-    assert predictor.batches == []
 
 
 def test_answers_whose_constraint_is_large_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, get_args
 
 import numpy as np
@@ -27,12 +27,10 @@ from dise_decide import (
     Option,
     PredicateAnswer,
     PredicateQuestion,
-    Question,
     ScoreAnswer,
     ScoreQuestion,
 )
 from dise_decide.params import ConfidenceName
-from dise_decide.questions import MAX_QUESTIONS
 from dise_decide.readings import asked_texts
 from tests.ascii_model import MASK, AsciiPredictor
 
@@ -294,70 +292,6 @@ def test_labels_without_any_probability_are_alike_and_say_so() -> None:
     assert answer.diagnostics.logprobs == (None, None)
 
 
-def choices(*labels: object) -> Callable[[], list[Question]]:
-    return lambda: [ChoiceQuestion(instructions="c", choices=labels)]  # type: ignore[arg-type]
-
-
-class Folding(LetterTokenizer):
-    """Writes some letters as others, or not at all, as tokenizers do."""
-
-    def encode(self, text: str) -> np.ndarray:
-        return super().encode(text.lower().replace("j", ""))
-
-    def decode(self, ids: np.ndarray) -> str:
-        return "" if 8 in ids else super().decode(ids)
-
-
-REFUSED = {
-    "one choice": (choices("a"), "at least 2 items"),
-    "300 choices": (choices(*(f"a{i}" for i in range(300))), "at most 255 items"),
-    "an empty label": (choices("a", " "), "should match pattern"),
-    "the same tokens": (choices("a", "A"), "'A' and 'a' of the question 'c' are the same tokens"),
-    "another letter": (choices("a", "z"), "the model's vocabulary has no 'z'"),
-    "what is not read back": (choices("a", "i"), "cannot write the label 'i'"),
-    "no tokens": (choices("a", "j"), "cannot write the label 'j'"),
-    "no question": (list, "at least 1 item"),
-    "too many": (lambda: choices("a", "b")() * (MAX_QUESTIONS + 1), "at most 400 items"),
-    "labels of too many tokens": (
-        lambda: choices(*(f"{a}{b}c" for a in "abcdefgh" for b in "abcdefgh"))() * 400,
-        "need more than 32768 tokens of labels",
-    ),
-    "no list": (lambda: "Is it?", "questions: Input should be a valid list"),
-    "no questions": (lambda: ["Is it?"], "0='Is it\\?': Input should be a valid dictionary"),
-    "twice the name": (lambda: [SPAM, SPAM], "two questions have the name 'spam'"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_asked_is_refused_before_any_pass(case: str) -> None:
-    build, message = REFUSED[case]
-    predictor = ToyPredictor()
-    predictor.tokenizer = Folding()
-    with pytest.raises(InputError, match=message):
-        LLM(predictor).decide("a", build(), CLOZE)
-    assert predictor.batches == []
-
-
-@pytest.mark.parametrize(
-    ("given", "params", "message"),
-    [
-        ("", None, "the input is empty"),
-        ([], None, "no input given"),
-        (7, None, "input must be a text, a conversation or a list of either"),
-        ("a" * 600_000, None, "longer than this model's limit"),
-        ("a", "joint", "params must be DecisionParams"),
-        ("a" * 1000, None, "1 question with .* a slot of 3 tokens .* limit of 1000"),
-    ],
-)
-def test_inputs_that_do_not_fit_are_refused_before_any_pass(
-    given: object, params: object, message: str
-) -> None:
-    predictor = AsciiPredictor()
-    with pytest.raises(InputError, match=message):
-        LLM(predictor).decide(given, [SPAM, TONE], params)  # type: ignore[call-overload]
-    assert predictor.batches == []
-
-
 def test_a_slot_that_just_fits_is_answered() -> None:
     num_tokens = len(
         "You won!\n\nQuestion: Is it spam?\nAnswer with one of these: yes, noAnswer: ###"
@@ -485,26 +419,5 @@ def test_each_definition_of_confidence() -> None:
 
 @pytest.mark.parametrize("option", [{"joint": True}, {"layout": "cloze"}])
 def test_one_text_for_all_and_a_cloze_go_with_one_menu(option: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="goes with reading menu alone, not with each"):
-        DecisionParams(reading="each", **option)
     assert DecisionParams(**option).over(EACH) == DecisionParams(**option)
     assert EACH.over(DecisionParams(**option)) == EACH
-
-
-@pytest.mark.parametrize(
-    ("num_choices", "num_questions", "params", "message"),
-    [
-        (255, 400, {}, "need more than 32768 tokens of labels"),
-        (255, 400, {"reading": "each"}, "need more than 2048 texts"),
-        (255, 9, {"reading": "each"}, "need more than 2048 texts"),
-    ],
-)
-def test_questions_of_too_many_texts_are_refused_before_any_pass(
-    num_choices: int, num_questions: int, params: dict[str, Any], message: str
-) -> None:
-    predictor = AsciiPredictor(4000)
-    labels = [f"{number:03}" for number in range(num_choices)]
-    questions = [ChoiceQuestion(instructions="Q", choices=labels)] * num_questions
-    with pytest.raises(InputError, match=message):
-        LLM(predictor).decide("a", questions, DecisionParams(**params))
-    assert predictor.batches == []

@@ -23,7 +23,6 @@ from dise_core.testing.toy_model import Logits
 from tests import ascii_model, byte_checkpoints
 from tests.ascii_model import AsciiPredictor
 from tests.byte_checkpoints import END, LONGER, SIZE
-from tests.laws.generators import CONTROLLERS
 from tests.strategies.constraints.schemas import schemas
 
 NUM_CASES = int(os.environ.get("DISE_CONSTRAINT_CASES", "30"))
@@ -39,9 +38,6 @@ TOO_SLOW = "s to prepare"
 """What the refusal of a schema says that a busy machine does not build in time."""
 
 MODELS = ("llada", "dream", "SDAR-b4", "SDAR-b16")
-
-FIXED = ("fixed", "until-end")
-"""Length controllers that a constraint may be combined with."""
 
 POLICIES = [
     name
@@ -274,27 +270,3 @@ def test_alone_equals_batched_and_a_seed_draws_again() -> None:
     batched = [answer.outputs[0] for answer in ASCII.generate([PROMPTS[0]] * 12, many)]
     assert [one.token_ids for one in alone] == [one.token_ids for one in batched]
     assert len({one.text for one in alone}) > 4
-
-
-@pytest.mark.parametrize(
-    ("parameter", "more"),
-    [
-        *(("length", {"length": name}) for name in CONTROLLERS if name not in FIXED),
-        ("unmasking", {"unmasking": "llada2-editing"}),
-        ("stop", {"stop": ["x"]}),
-        ("allowed_token_ids", {"allowed_token_ids": [65]}),
-        ("max_tokens", {"max_tokens": 2}),
-        ("max_tokens", {"unmasking_settings": {"logits_eos_inf": True}, "max_tokens": 60}),
-        ("constraint", {"forbidden_token_ids": [ord("e")]}),
-        ("constraint", {"constraint_settings": {"regex": "a{20001}"}}),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_met_is_refused_before_any_pass(
-    parameter: str, more: dict[str, Any]
-) -> None:
-    predictor = AsciiPredictor()
-    with pytest.raises(InputError) as refused:
-        LLM(predictor).generate([1, 2], matching(WORDS).model_copy(update=more))
-    assert refused.value.parameter == parameter
-    assert predictor.batches == []

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.refusals import params
-from tests.refusals.table import Row, Table, assert_named, assert_sentence
+from tests.refusals import calls, params
+from tests.refusals.table import Row, Table, assert_named, assert_said, assert_sentence
 
-TABLES = [*params.TABLES]
+TABLES = [*params.TABLES, *calls.TABLES]
 
 ROWS = [
     pytest.param(table, row, id=f"{table.door}-{number}")
@@ -22,9 +22,6 @@ def test_a_refusal_is_one_sentence_that_names_its_parameter(
 ) -> None:
     given, parameter, words = row
     refusal = table.refuse(given, request)
-    assert words in refusal.text
+    assert_said(words, refusal.text)
     assert_sentence(refusal.text)
-    named = [] if parameter is None else parameter.split(", ")
-    for each in named:
-        assert_named(each, refusal.text)
-    assert refusal.parameter is None or [refusal.parameter] == named
+    assert_named(parameter, refusal)

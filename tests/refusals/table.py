@@ -9,11 +9,13 @@ from typing import Any, Self
 
 import pytest
 
-from dise_core import LLM, InputError
+from dise import LLM
+from dise_core import InputError
 from dise_core.testing import ToyPredictor
 
-Row = tuple[Any, str | None, str]
-"""What is given; the parameter that the refusal names, several joined by commas; words of it."""
+Row = tuple[Any, str, str]
+"""What is given; the parameter that the refusal names, several joined by commas, one that is
+told by its value as NAME=VALUE; words of the refusal, joined by " … " where they stand apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,14 @@ def asked(
     return refuse
 
 
+def assert_said(words: str, text: str) -> None:
+    """Assert that the words stand in a refusal."""
+    at = 0
+    for part in words.split(" … "):
+        assert part in text[at:], (part, text)
+        at = text.index(part, at) + len(part)
+
+
 def assert_sentence(text: str) -> None:
     """Assert that a refusal is one line that somebody wrote: it begins with a word, a number or
     what it quotes, says something of it, and ends where a sentence may.
@@ -79,9 +89,15 @@ def assert_sentence(text: str) -> None:
         assert foreign not in text, text
 
 
-def assert_named(parameter: str, text: str) -> None:
-    """Assert that the words name it too, for whoever sees them alone."""
-    *_, name = (part for part in parameter.split(".") if not part.isdecimal())
-    said = text.casefold()
-    for word in re.split("[_ ]", name.casefold()):
-        assert word.removesuffix("s") in said, (parameter, text)
+def assert_named(parameter: str, refusal: Refusal) -> None:
+    """Assert that the words name the parameter, or show its value, for whoever sees them alone; and
+    that the error has it, unless several are at fault.
+    """
+    named, said = parameter.split(", "), refusal.text.casefold()
+    for each in named:
+        name, _, value = each.partition("=")
+        *_, last = re.sub(r"\.\d+", "", name).split(".")
+        words = [value] if value else [word.removesuffix("s") for word in last.split("_")]
+        assert all(word.casefold() in said for word in words), (each, refusal.text)
+    if refusal.parameter is not None:
+        assert [refusal.parameter] == [each.partition("=")[0] for each in named]

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dise_core import LLM, InputError, SamplingParams
+from dise_core import LLM, SamplingParams
 from dise_core.arrays import Floats
 from dise_core.scoring.sequence_scorer import SequenceScorer
-from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END, MASK
 from dise_strategies.lengths.daedal import DAEDAL
 from dise_strategies.scorers.dise import DiSE
@@ -129,14 +128,6 @@ def test_the_model_ends_the_growth_where_its_context_is_full() -> None:
     read = EndingModel(0.0, 0).read
     result, _ = generated(controller, read, 20, scorer, max_tokens=8, block_length=5)
     assert (len(result.sequence), result.stopped_by) == (20, "context")
-
-
-def test_what_cannot_grow_is_refused_before_any_pass() -> None:
-    model, growth = ToyPredictor(), {"max_gen_length": 8}
-    params = SamplingParams(max_tokens=9, length="daedal", length_settings=growth)
-    with pytest.raises(InputError, match="max_tokens=9, the length to start from, is"):
-        LLM(model).generate([PROMPT], params)
-    assert model.batches == []
 
 
 def test_all_settings_carry_the_published_names_and_values() -> None:

@@ -2,16 +2,14 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dise_core import LLM, BlockCausal, InputError, LengthController, Read, Reading, SamplingParams
+from dise_core import LLM, LengthController, Read, Reading, SamplingParams
 from dise_core.scoring.sequence_scorer import SequenceScorer
-from dise_core.sequence import SpecialTokens
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import MASK
 from dise_core.writing.generation import Generation
@@ -113,23 +111,6 @@ def test_cal_divides_by_the_published_background() -> None:
     [first, *_] = run(CAL(start=1), Scripted(lambda n: 0.5), 1).trace
     expected = 0.5 / (math.exp(-1.77) + 0.56 * math.exp(-0.06) + 0.24)
     assert first.score == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize("length", ["cal", "rho-eos"])
-def test_what_looks_ahead_refuses_a_model_that_does_not(length: str) -> None:
-    toy = ToyPredictor(attention=BlockCausal(4))
-    with pytest.raises(InputError, match=f"{length} looks ahead.*'until-end', which finds"):
-        LLM(toy).generate([[1, 2]], SamplingParams(max_tokens=9, length=length))
-    assert toy.batches == []
-
-
-@pytest.mark.parametrize("length", ["daedal", "rho-eos"])
-def test_what_looks_for_the_end_refuses_a_model_without(length: str) -> None:
-    toy = ToyPredictor()
-    toy.info = replace(toy.info, special=SpecialTokens(MASK, frozenset()))
-    with pytest.raises(InputError, match="has no end token"):
-        LLM(toy).generate([[1, 2]], SamplingParams(max_tokens=9, length=length))
-    assert toy.batches == []
 
 
 def test_the_passes_of_the_probes_stand_in_the_trace() -> None:

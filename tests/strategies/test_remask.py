@@ -11,12 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dise_core import (
-    LLM,
     BlockCausal,
     Denoiser,
     Evaluation,
     Generation,
-    InputError,
     Noise,
     SamplingParams,
     Score,
@@ -218,18 +216,6 @@ def told(ids: list[int], revision: Any) -> list[int]:
     for token in revision.tokens:
         new[3 + token.position] = token.new
     return new
-
-
-def test_a_comparison_by_how_texts_were_written_is_refused_before_anything_is_written() -> None:
-    class Unread(ToyPredictor):
-        def read(self, reads: Any) -> Any:
-            raise AssertionError("a pass was made")
-
-    params = SamplingParams(
-        scorer="written", reviser="remask", reviser_settings={"accept": "score"}, max_tokens=4
-    )
-    with pytest.raises(InputError, match="what is written again is always surer"):
-        LLM(Unread()).generate("abc", params)
 
 
 @pytest.mark.parametrize(

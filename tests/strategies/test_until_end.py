@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dise_core import LLM, BlockCausal, Denoiser, InputError, SamplingParams, ScoringParams, drive
+from dise_core import LLM, BlockCausal, Denoiser, SamplingParams, ScoringParams, drive
 from dise_core.models.completion import completed
 from dise_core.models.info import LastBlockRule
 from dise_core.noise import Noise
@@ -98,37 +98,16 @@ def test_best_of_and_algorithm_1_work_on_a_block_causal_model() -> None:
     assert output.score.value == pytest.approx(again[0].outputs[0].score.value, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"block_length": 8}, "block_length=8: 'toy' has blocks of 4 tokens"),
-        ({"steps": 3, "max_tokens": 13}, "less than one step for each of the 4 blocks of 4"),
-    ],
-)
-def test_what_a_block_causal_model_cannot_do_is_refused(
-    settings: dict[str, object], message: str
-) -> None:
-    toy = ToyPredictor(attention=BlockCausal(4))
-    with pytest.raises(InputError, match=message):
-        LLM(toy).generate([[1, 2]], SamplingParams(**{"max_tokens": 9, **settings}))  # type: ignore[arg-type]
-    assert toy.batches == []
-
-
-def test_its_own_block_length_may_be_named_and_scoring_refuses_another() -> None:
+def test_its_own_block_length_may_be_named() -> None:
     llm = LLM(ToyPredictor(attention=BlockCausal(4)))
     llm.generate([[1, 2]], SamplingParams(block_length=4, max_tokens=5))
     last = ScoringParams(selector="last-block")
     [answer] = llm.score([[1, 2]], [[3, 4, 5, 6, 7]], last)
     assert answer.outputs[0].score.positions.tolist() == [4, 5, 6]
-    with pytest.raises(InputError, match="block_length=5"):
-        llm.score([[1, 2]], [[3, 4]], ScoringParams(block_length=5))
 
 
-def test_until_end_needs_blocks_and_other_models_keep_fixed() -> None:
-    llm = LLM(ToyPredictor())
-    with pytest.raises(InputError, match="until-end appends blocks, and 'toy' has none of its own"):
-        llm.generate([[1, 2]], SamplingParams(max_tokens=5, length="until-end"))
-    [answer] = llm.generate([[1, 2]], SamplingParams(max_tokens=5))
+def test_models_without_blocks_keep_fixed() -> None:
+    [answer] = LLM(ToyPredictor()).generate([[1, 2]], SamplingParams(max_tokens=5))
     assert answer.outputs[0].length_controller == "fixed"
     assert (answer.cache, len(answer.outputs[0].token_ids)) == ("none", 5)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dise_core import LLM, InputError, Noise, SamplingParams, ScoringParams
+from dise_core import LLM, Noise, SamplingParams
 from dise_core.arrays import Floats, Ids
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.testing import ToyPredictor, check_scorer
@@ -114,21 +114,6 @@ def test_algorithm_1_is_led_by_it_and_keeps_what_it_kept(temperature: float) -> 
     )
 
 
-def test_a_given_text_is_refused_before_any_pass() -> None:
-    toy = ToyPredictor()
-    llm, params = LLM(toy), ScoringParams(scorer="written")
-    for ask in (
-        lambda: llm.score("abc", "def", params),
-        lambda: llm.score("abc", [[3, 4]], params),
-        lambda: llm.rank("abc", ["de", "ef"], params),
-    ):
-        with pytest.raises(InputError, match="written reads how a text was written") as refused:
-            ask()
-        assert refused.value.parameter == "scorer"
-    assert toy.batches == []
-    assert installed_catalog().scorer("written") == Written()
-
-
 def test_dise_plus_written_is_their_plain_sum_in_the_pass_of_dise() -> None:
     toy = ToyPredictor()
     params = SamplingParams(max_tokens=11, temperature=0.7, seed=3, selector="last-4")
@@ -147,8 +132,4 @@ def test_dise_plus_written_is_their_plain_sum_in_the_pass_of_dise() -> None:
     by_hand = logprobs[places, ids[places]].mean() + writing.logprobs[places].mean()
     assert both.score.value == pytest.approx(by_hand, abs=1e-5)
     assert answers["dise+written"].usage.nfe == answers["dise"].usage.nfe
-
-
-def test_dise_plus_written_refuses_a_given_text_by_name() -> None:
-    with pytest.raises(InputError, match=r"dise\+written reads how a text was written"):
-        LLM(ToyPredictor()).score("abc", "def", ScoringParams(scorer="dise+written"))
+    assert installed_catalog().scorer("written") == Written()
