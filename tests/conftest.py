@@ -13,6 +13,7 @@ from tests.commands import Dise, commands
 if TYPE_CHECKING:
     from tests.app.browser import Page
 
+pytest.register_assert_rewrite("tests.refusals")
 settings.register_profile("shared machine", deadline=None)  # neighbours on the cores are no failure
 settings.register_profile("quick", deadline=None, max_examples=10)  # for `make quick`
 settings.load_profile("shared machine")

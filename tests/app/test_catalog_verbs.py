@@ -1,7 +1,6 @@
 """dise plugins and dise models."""
 
 import json
-import logging
 import re
 from pathlib import Path
 from typing import ClassVar
@@ -151,19 +150,3 @@ def test_models_tells_what_a_gguf_file_says_of_itself(dise: Dise, tmp_path: Path
     cut = dise("models", judge)
     assert (cut.code, cut.err.count("\n")) == (1, 1)
     assert "cut off" in cut.err
-
-
-@pytest.mark.parametrize(
-    "verb",
-    ["score --response 1+2=3", "serve --port 0", "eval uncertainty --dataset countdown --output"],
-)
-def test_verbs_look_an_adapter_up_by_name(dise: Dise, tmp_path: Path, verb: str) -> None:
-    """That every verb with a model has the option follows from its table: see test_doors."""
-    output = [tmp_path / "out"] * verb.endswith("--output")
-    done = dise(*verb.split(), *output, "--model-args", "adapter=lama")
-    assert done.code == 2
-    assert (
-        "dise: unknown adapter 'lama'. Did you mean 'llama'? Known: a2d-qwen2, a2d-qwen3, countdown"
-        in done.err
-    )
-    assert not logging.getLogger("dise.server").handlers  # they would outlive the test's stderr

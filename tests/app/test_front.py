@@ -47,30 +47,3 @@ def test_the_shell_completes_verbs_options_and_names(
     told = dise().out
     assert there in told
     assert not_there not in told
-
-
-@pytest.mark.parametrize(
-    ("group", "typed", "hint"),
-    [
-        ((), "generat", ". Did you mean 'generate'?"),
-        ((), "sevre", ". Did you mean 'serve'?"),
-        (("eval",), "likelihod", ". Did you mean 'likelihood'?"),
-        ((), "zzzz", "."),
-    ],
-)
-def test_a_misspelt_verb_suggests_the_nearest(
-    dise: Dise, group: tuple[str, ...], typed: str, hint: str
-) -> None:
-    refused = dise(*group, typed, "--model", "countdown")
-    assert refused.code == 2
-    assert f"No such command {typed!r}{hint}\n" in refused.err
-
-
-@pytest.mark.parametrize(
-    ("verb", "instead"), [("analyze", "as dise eval coherence"), ("recipes", "--recipe list shows")]
-)
-def test_a_verb_that_was_taken_out_names_what_to_use(dise: Dise, verb: str, instead: str) -> None:
-    refused = dise(verb, "--help")
-    assert (refused.code, refused.out) == (2, "")
-    assert f"Error: verb '{verb}' was taken out: " in refused.err
-    assert instead in refused.err

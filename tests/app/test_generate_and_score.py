@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -102,127 +101,6 @@ def test_bad_lines_are_named_and_the_others_are_done(dise: Dise, tmp_path: Path)
     for number, (error, (_, text)) in enumerate(zip(errors, bad, strict=True), 2):
         assert f": line {number}: " in error
         assert text in error
-
-
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [
-        ("generate ''", "the prompt is empty"),
-        ("generate 1 --max-tokens 0", "dise: max_tokens=0: Input should be greater than or equal"),
-        ("generate 1 --steps 4 --tokens-per-step 2", "give either --steps or --tokens-per-step"),
-        ("generate 1 --scorer dize", "unknown scorer 'dize'. Did you mean 'dise'? Known: ar-perp"),
-        ("generate 1 --model countdwn", "unknown model 'countdwn'. Did you mean 'countdown'?"),
-        ("generate 1 --model ./nowhere", "there is no folder './nowhere'"),
-        ("generate 1 --model llada", "'llada' is an adapter and no model: name a model that it"),
-        ("generate 1 --model EMPTY", "is empty: name the folder of a checkpoint, with its config"),
-        ("generate 1 --lora EMPTY", "holds no adapter_config.json: name the folder of a LoRA ada"),
-        ("generate 1 --choice a,", "--choice is written A,B,... with a text between the commas,"),
-        ("generate 1 --regex '('", "cannot be used as it is written; expressions, as of --regex,"),
-        ("generate 1 --selector last10", "unknown selector 'last10'. Did you mean 'last-10'? Kn"),
-        (
-            "generate 1 --calibration '{}'",
-            "no calibration file '{}': --calibration (in Python calib",
-        ),
-        ("rank 1+2", "this is one: every argument is a candidate, and the prompt is given by --p"),
-        ("generate --input x --output y --shard 3of4", "--shard is i/n with i from 1 to n, such"),
-        ("decide 1 --choice 12=", "--choice is written QUESTION=A,B,... with two or more answe"),
-        ("generate 1 --device abacus", "device 'abacus' cannot be used"),
-        ("generate --input /no/such/file", "cannot read /no/such/file: No such file"),
-        ("generate --input - --resume", "--resume needs --output FILE"),
-        ("generate --input - --overwrite", "--overwrite needs --output FILE"),
-        ("generate --input - --output x --resume --overwrite", "give either --resume or --overw"),
-        ("score --response 1 --scorer-setting k", "a setting is written KEY=VALUE, not 'k'"),
-        (
-            "score --response 1 --scorer-setting k=2",
-            "scorer 'dise': there is no setting 'k'. Known: none",
-        ),
-        (
-            "generate 1 --reviser remask --reviser-setting treshold=1",
-            "no setting 'treshold'. Did you mean 'threshold'? Known: accept, max_tokens,",
-        ),
-        (
-            "score --response 1 --scorer-setting k=2 --scorer-setting k=3",
-            "setting 'k' is given twice",
-        ),
-        ("score --response 1 --model-args block_size", "a setting is written KEY=VALUE, not 'bl"),
-        (
-            "score --response 1 --model-args device_map=auto,block_sise=4",
-            "--model-args has no key 'block_sise'. Did you mean 'block_size'? Its keys: adapter, ",
-        ),
-        ("score --response 1 --model-args block_size=x", "block_size='x': Input should be a vali"),
-        ("score --response 1 --judge countdown", "judge 'countdown' is not auto-regressive"),
-        ("score --response 1 --judge no/such.gguf", "there is no file 'no/such.gguf'"),
-        (
-            "serve --model-args vllm_options.max_model_len=64",
-            "tensor_parallel_size and vllm_options need",
-        ),
-        ("fill 1+2", "the text has no gap: mark one by {}"),
-        ("fill 1+{}", "a gap needs a text behind it"),
-        ("fill 1{}{}2", "a gap needs a text behind it"),
-        ("fill 1{}2 --model countdown-blocks", "'countdown-blocks' is block-causal"),
-        (
-            "generate 1 --length dise-flexible --length-setting patience=0",
-            "patience=0: Input should",
-        ),
-    ],
-)
-def test_bad_usage_is_one_line_and_exit_code_2(
-    dise: Dise, tmp_path: Path, line: str, text: str
-) -> None:
-    run = dise(*shlex.split(line.replace("EMPTY", str(tmp_path))))
-    assert (run.code, run.out) == (2, "")
-    assert text in run.err
-    assert len(run.err.strip().splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("option", "text"),
-    [
-        ("--n", "it must be a valid integer\n"),
-        ("--temperature", "it must be a valid number\n"),
-        ("--dtype", "'x' is not one of 'auto', 'float32', 'bfloat16', 'float16'.\n"),
-    ],
-)
-def test_a_value_of_another_type_is_told_in_our_words(dise: Dise, option: str, text: str) -> None:
-    run = dise("generate", "1", option, "x")
-    assert (run.code, run.out) == (2, "")
-    assert run.err.endswith(f"Error: Invalid value for '{option}': {text}")
-
-
-@pytest.mark.parametrize(
-    ("option", "instead"),
-    [
-        (
-            "--early-exit",
-            "take length='until-end', which stops after the block that ends the answer",
-        ),
-        ("--device-map", "write --model-args device_map=VALUE"),
-        ("--samples", "write --scorer-setting num_samples=SAMPLES"),
-        ("--logit-bias", "Python and HTTP have it"),
-        (
-            "--eps",
-            "it is a setting of the unmasking policy: unmasking_settings={'eps': VALUE}, "
-            "or --unmasking-setting eps=VALUE",
-        ),
-        ("--logits-setting", "take logit_bias or a constraint, which say what is written"),
-    ],
-)
-def test_an_option_that_was_taken_out_is_refused_with_what_to_use(
-    dise: Dise, option: str, instead: str
-) -> None:
-    run = dise("generate", "1", option, "x")
-    assert (run.code, run.out) == (2, "")
-    assert run.err.endswith(f"Error: {option} was taken out: {instead}.\n")
-
-
-def test_an_empty_file_and_an_output_that_cannot_be_are_refused(dise: Dise, tmp_path: Path) -> None:
-    given = written(tmp_path / "in", "")
-    assert "holds no line" in dise("score", "--input", given).err
-    written(given, "{}")
-    inside = dise("generate", "--input", given, "--output", given / "out.jsonl")
-    assert "cannot write --output" in inside.err
-    folder = dise("generate", "--input", given, "--output", tmp_path)
-    assert "shards need --seed" in folder.err
 
 
 def test_debug_shows_the_traceback(dise: Dise) -> None:

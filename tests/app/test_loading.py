@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-import torch
 
 from dise_app.terminal import progress
 from dise_core import LLM, CheckpointError, InputError, SamplingParams
@@ -16,46 +15,15 @@ from dise_core.models.predictor import Report, unshown
 from dise_core.records import Record
 from tests import sparse
 from tests.commands import Dise
-from tests.reference_llada import default_config, random_weights, write_checkpoint
+from tests.reference_llada import random_weights, write_checkpoint
+from tests.refusals.command import CONFIG, LONG, TOO_LONG, UNREADABLE, unreadable
 
-CONFIG = default_config(max_sequence_length=32)
-LONG = "a" * 30
 FAST = ("--max-tokens", 8, "--steps", 2)
-TOO_LONG = "is longer than the model's limit of 32 tokens"
-UNREADABLE = "weights that are not finite numbers"
-"""What is said of the model below as soon as its weights are read."""
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    weights = random_weights(CONFIG)
-    weights["model.transformer.wte.weight"] = torch.full((52, 64), float("nan"))
-    return write_checkpoint(tmp_path / "model", CONFIG, weights)
-
-
-@pytest.mark.parametrize(
-    ("request_", "problem"),
-    [
-        (("generate", LONG, *FAST), TOO_LONG),
-        (("generate", "a", *FAST, "--scorer", "ar-perplexity"), "needs an auto-regressive judge"),
-        (("generate", "a", *FAST, "--unmasking", "nothing"), "unknown unmasking policy"),
-        (("generate", "a", *FAST, "--length", "cal", "--regex", "a"), "cannot be combined"),
-        (("generate", "a", *FAST, "--regex", "("), "the expression '(' cannot be used"),
-        (("generate", "a", *FAST, "--regex", "a{9}"), "no answer of 8 tokens meets the constraint"),
-        (("generate", "a", *FAST, "--regex", "a", "--scorer", "nothing"), "unknown scorer"),
-        (("fill", f"{LONG}{{}}a", *FAST), TOO_LONG),
-        (("score", "--prompt", "a", "--response", LONG + LONG), TOO_LONG),
-        (("score", "--response", ""), "the response is empty"),
-        (("decide", "a", "--yes-no", "b"), "the model's vocabulary has no"),
-    ],
-)
-def test_a_request_is_refused_before_the_weights_are_read(
-    dise: Dise, folder: Path, request_: tuple[object, ...], problem: str
-) -> None:
-    run = dise(*request_, "--model", folder)
-    assert run.code == 2
-    assert problem in run.err
-    assert UNREADABLE not in run.err
+    return unreadable(tmp_path / "model")
 
 
 def test_a_request_that_passes_reads_the_weights(dise: Dise, folder: Path) -> None:

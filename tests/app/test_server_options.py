@@ -25,7 +25,6 @@ from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END
 from tests.app.serving import ServeProcess, ServerThread, events_of, serving
 from tests.ascii_model import AsciiPredictor
-from tests.commands import Dise
 
 SCORE = {"prompt": "a", "response": "bb"}
 
@@ -341,11 +340,3 @@ def test_the_options_of_the_command(tmp_path: Path) -> None:
         assert len(answer["choices"][0]["dise"]["tokens"]) == 4
     assert process.process.returncode == 0
     assert all(json.loads(line)["status"] == 200 for line in process.log)
-
-
-def test_an_option_that_was_taken_out_says_what_to_use(dise: Dise) -> None:
-    refused = dise("serve", "--header-timeout", "3")
-    assert refused.code == 2
-    assert "--header-timeout was taken out: put a proxy in front of the server" in " ".join(
-        refused.err.split()
-    )

@@ -54,20 +54,10 @@ def test_the_command_holds_an_answer_to_a_choice_or_an_expression(dise: Dise) ->
 
 
 def test_the_command_reads_a_schema_from_a_file(dise: Dise, tmp_path: Path) -> None:
-    good, bad, none = (tmp_path / name for name in ("good.json", "bad.json", "none.json"))
-    good.write_text('{"type": "integer", "minimum": 10, "maximum": 99}')
-    bad.write_text("{")
-    run = dise("generate", "83,18,75 -> 10", *FEW, "--schema", good, "--json")
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "integer", "minimum": 10, "maximum": 99}')
+    run = dise("generate", "83,18,75 -> 10", *FEW, "--schema", schema, "--json")
     assert 10 <= int(json.loads(run.out)["outputs"][0]["text"]) <= 99
-    for options, problem in (
-        (("--schema", bad), "bad.json holds no JSON"),
-        (("--schema", none), "none.json: No such file"),
-        (("--regex", "1", "--choice", "2"), "give one of --schema, --regex, --choice"),
-        (("--regex", "1", "--constraint", "regex"), "give one of --schema, --regex, --choice"),
-    ):
-        run = dise("generate", "1", *FEW, *options)
-        assert (run.code, run.out) == (2, "")
-        assert problem in run.err
 
 
 @pytest.mark.parametrize("temperature", [0.0, 2.0])

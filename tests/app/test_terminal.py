@@ -153,26 +153,6 @@ def test_the_help_of_every_verb_tells_all_in_80_columns_and_breaks_no_word(
         assert not missing, context.command_path
 
 
-@pytest.mark.parametrize(
-    ("verb", "requests"),
-    [
-        ("generate", "prompts"),
-        ("score", "--response TEXT (with --prompt)"),
-        ("rank", "candidates (with --prompt)"),
-        ("fill", "TEXT"),
-        ("decide", "TEXT, or - for standard input,"),
-    ],
-)
-def test_a_bare_verb_says_where_its_options_are_shown(
-    dise: Dise, stdin: Pipe, verb: str, requests: str
-) -> None:
-    stdin(b"")
-    run = dise(verb)
-    assert (run.code, run.out) == (2, "")
-    told = f"dise: give either {requests} or --input FILE; `dise {verb} --help` shows how\n"
-    assert run.err == told
-
-
 def test_plugins_of_a_kind_tell_every_setting(dise: Dise) -> None:
     text = dise("plugins", "--kind", "scorer").out
     assert "num_samples" in text
@@ -184,8 +164,6 @@ def test_plugins_of_a_kind_tell_every_setting(dise: Dise) -> None:
     assert "low-confidence" in run.out
     run = dise("plugins", "--kind", "length-controllers")
     assert "mask_size" in run.out
-    run = dise("plugins", "--kind", "nonsense")
-    assert (run.code, "unknown kind 'nonsense'. Known: command," in run.err) == (2, True)
 
 
 class Terminal(io.StringIO):

@@ -87,32 +87,6 @@ def test_the_command_shows_a_table(dise: Dise, monkeypatch: pytest.MonkeyPatch) 
         assert part in run.out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--yes-no", "Q"), "give either TEXT, or - for standard input, or --input FILE"),
-        (("--yes-no", "Q", "--input", "1"), "cannot read '1': no such file; a text needs no --in"),
-        (("1",), "give at least one question"),
-        (("1", "--choice", "A,B"), "--choice is written QUESTION=A,B"),
-        (("1", "--scale", "2=3", *CLOZE), "--scale is written QUESTION=A,B,... with two or more"),
-        (
-            ("1", "--choice", "2=3,", *CLOZE),
-            "--choice is written QUESTION=A,B,... with two or more",
-        ),
-        (("1", "--choice", "2=3,3", *CLOZE), "the labels '3' and '3'"),
-        (("1", "--choice", "2=3,x", *CLOZE), "the model's vocabulary has no 'x'"),
-        (("", "--choice", "2=3,4", *CLOZE), "the input is empty"),
-    ],
-)
-def test_the_command_refuses_what_cannot_be_asked(
-    dise: Dise, arguments: tuple[str, ...], message: str
-) -> None:
-    run = dise("decide", *arguments)
-    assert run.code == 2
-    assert message in run.err
-    assert run.out == ""
-
-
 QUESTIONS = [
     {"type": "predicate", "name": "spam", "instructions": "Is it spam?"},
     {
@@ -258,12 +232,7 @@ def test_openais_bodies_are_strict(
         assert error["param"] == param
 
 
-def test_what_was_taken_out_says_what_to_use(dise: Dise, url: str) -> None:
-    asked = ("decide", PROBLEM, "--yes-no", "Q")
-    run = dise(*asked, "--reading", "each-negated")
-    assert (run.code, run.out) == (2, "")
-    assert "Error: reading 'each-negated' was taken out: use \"each\", which" in run.err
-    assert "Error: --orders was taken out: " in dise(*asked, "--orders", "cyclic").err
+def test_a_path_that_was_taken_out_says_what_to_use(url: str) -> None:
     reply = httpx.post(f"{url}/v1/systemone", json={"state": "a"}, timeout=30)
     assert reply.status_code == 404
     message = "path '/v1/systemone' was taken out: POST /v1/decisions takes the same questions."

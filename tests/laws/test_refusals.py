@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.refusals import calls, params
+from tests.refusals import calls, command, params
 from tests.refusals.table import Row, Table, assert_named, assert_said, assert_sentence
 
-TABLES = [*params.TABLES, *calls.TABLES]
+TABLES = [*params.TABLES, *calls.TABLES, *command.TABLES]
 
 ROWS = [
     pytest.param(table, row, id=f"{table.door}-{number}")
