@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,17 @@ pytest.register_assert_rewrite("tests.refusals")
 settings.register_profile("shared machine", deadline=None)  # neighbours on the cores are no failure
 settings.register_profile("quick", deadline=None, max_examples=10)  # for `make quick`
 settings.load_profile("shared machine")
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Callable[..., str]]:
+    """Return a function that serves a model, with what `serving` takes, until the module's tests
+    end, and returns the server's address.
+    """
+    from tests.app.serving import serving
+
+    with ExitStack() as servers:
+        yield lambda *given, **options: servers.enter_context(serving(*given, **options))
 
 
 @pytest.fixture(scope="module")

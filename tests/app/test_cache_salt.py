@@ -84,17 +84,6 @@ def test_a_salt_isolates_and_changes_no_answer(path: str, body: dict[str, Any]) 
             assert words(first) == words(fresh) == words(again)
 
 
-@pytest.mark.parametrize("salt", ["", "x" * 1001, 7])
-@pytest.mark.parametrize(("path", "body"), WRITING)
-def test_a_salt_is_a_text_that_is_not_empty_and_of_bounded_length(
-    by_key: str, path: str, body: dict[str, Any], salt: object
-) -> None:
-    headers = {"Authorization": "Bearer one"}
-    answer = httpx.post(by_key + path, json={**body, "cache_salt": salt}, headers=headers)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["param"] == "cache_salt"
-
-
 @pytest.mark.parametrize(
     ("path", "body"), [*WRITING, *SCORES, ("/v1/chat/completions", STREAM)], ids=str
 )

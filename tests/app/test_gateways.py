@@ -47,8 +47,6 @@ def test_headers_tell_the_score_of_the_first_choice(client: httpx.Client, path: 
 def test_rid_names_the_answer_and_the_request(client: httpx.Client, path: str) -> None:
     answer = client.post(f"/v1/{path}", json=BODIES[path] | {"rid": "r-1"})
     assert (answer.json()["id"], answer.headers["x-request-id"]) == ("r-1", "r-1")
-    refusal = client.post(f"/v1/{path}", json=BODIES[path] | {"rid": "a b"})
-    assert (refusal.status_code, refusal.json()["error"]["param"]) == (400, "rid")
 
 
 def test_token_ids_are_told_where_vllm_has_them(client: httpx.Client) -> None:
@@ -61,14 +59,11 @@ def test_token_ids_are_told_where_vllm_has_them(client: httpx.Client) -> None:
     assert bytes(chat["prompt_token_ids"]) == b"<user>ab<assistant>"
 
 
-def test_neutral_fields_of_gateways_are_taken_and_others_named(client: httpx.Client) -> None:
+def test_neutral_fields_of_gateways_are_taken(client: httpx.Client) -> None:
     body = BODIES["completions"]
     neutral = {"separate_reasoning": False, "lora_path": None, "regex": None}
     neutral["nvext"] = {"annotations": [], "greed_sampling": False, "cache_salt": None}
     assert client.post("/v1/completions", json=body | neutral).status_code == 200
-    refusal = client.post("/v1/completions", json=body | {"nvext": {"greed_sampling": True}})
-    assert refusal.status_code == 400
-    assert refusal.json()["error"]["param"] == "nvext.greed_sampling"
 
 
 @pytest.fixture(scope="module")

@@ -173,65 +173,6 @@ def test_the_operator_says_what_requests_leave_unsaid() -> None:
         create_app(Service(Limits(), llm, options | {"joint": True}))
 
 
-def asked(**changes: object) -> dict[str, object]:
-    return {"input": "a", "questions": QUESTIONS[:1], **changes}
-
-
-def choice(*values: object) -> dict[str, object]:
-    options = [{"value": value} for value in values]
-    return {"questions": [{"type": "choice", "instructions": "Q", "choices": options}]}
-
-
-@pytest.mark.parametrize(
-    ("changes", "status", "param", "message"),
-    [
-        ({"model": "other"}, 404, "model", "no model 'other' here"),
-        ({"more": 1}, 400, "more", "there is no setting"),
-        ({"dise": {"joined": True}}, 400, "dise.joined", "Did you mean 'joint'"),
-        ({"dise": {"orders": 1}}, 400, "dise.orders", "'orders' was taken out: options are"),
-        (
-            {"dise": {"reading": "each-negated"}}, 400, "dise.reading",
-            "reading 'each-negated' was taken out: use \"each\"",
-        ),
-        ({"questions": []}, 400, "questions", "at least 1 item"),
-        ({"questions": [{"type": "box", "instructions": "Q"}]}, 400, "questions.0", "'box'"),
-        (choice("a"), 400, "questions.0.choice.choices", "at least 2 items"),
-        (choice(*map(str, range(300))), 400, "questions.0.choice.choices", "at most 255 items"),
-        (choice("true", True), 400, "questions", "the same tokens"),
-        (choice("a", "\u00e9"), 400, None, "vocabulary has not all"),
-        ({"questions": QUESTIONS[:1] * 2}, 400, "questions", "the name 'spam'"),
-        ({"input": " "}, 400, "input", "the input is empty"),
-        ({"input": "a" * 2000}, 400, "questions", "limit of 1000"),
-        ({"input": [{"role": "robot", "content": "a"}]}, 400, None, "'user'"),
-        (
-            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
-            400, None, "input_image",
-        ),
-        (
-            {"questions": [QUESTIONS[0] | {"instructions": [{"type": "input_image"}]}]},
-            400, "questions.0", "instructions are a text, or parts",
-        ),
-        (
-            {
-                "questions": [
-                    {"type": "predicate", "instructions": f"{n}"} for n in range(30)
-                ],
-            },
-            400, None, "more than the 20 forward passes",
-        ),
-    ],
-)  # fmt: skip
-def test_openais_bodies_are_strict(
-    url: str, changes: dict[str, object], status: int, param: str | None, message: str
-) -> None:
-    reply = httpx.post(f"{url}/v1/decisions", json=asked(**changes), timeout=30)
-    error = reply.json()["error"]
-    assert reply.status_code == status, error
-    assert message in error["message"]
-    if param is not None:
-        assert error["param"] == param
-
-
 def test_a_path_that_was_taken_out_says_what_to_use(url: str) -> None:
     reply = httpx.post(f"{url}/v1/systemone", json={"state": "a"}, timeout=30)
     assert reply.status_code == 404

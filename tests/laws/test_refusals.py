@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from tests.refusals import calls, command, params
+from dise import AsyncLLM
+from dise_app.server.limits import Limits
+from dise_core.testing import ToyPredictor
+from tests.ascii_model import AsciiPredictor
+from tests.refusals import calls, command, http, params
 from tests.refusals.table import Row, Table, assert_named, assert_said, assert_sentence
 
-TABLES = [*params.TABLES, *calls.TABLES, *command.TABLES]
+TABLES = [*params.TABLES, *calls.TABLES, *command.TABLES, *http.TABLES]
+
+
+@pytest.fixture(scope="module")
+def countdown(served: Callable[..., str]) -> str:
+    return served(AsyncLLM("countdown"), Limits(max_tokens_limit=64, grace=5))
+
+
+@pytest.fixture(scope="module")
+def letters(served: Callable[..., str]) -> str:
+    limits = Limits(max_passes=20, grace=5)
+    llm = AsyncLLM(AsciiPredictor(has_chat_template=True), budget=limits.budget)
+    return served(llm, limits)
+
+
+@pytest.fixture(scope="module")
+def toy(served: Callable[..., str]) -> str:
+    return served(AsyncLLM(ToyPredictor()))
+
 
 ROWS = [
     pytest.param(table, row, id=f"{table.door}-{number}")
