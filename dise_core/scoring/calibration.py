@@ -177,9 +177,10 @@ class CalibrationFile(CalibrationPart):
                 raise ValueError(f"it is longer than {MAX_BYTES} bytes")
             return cls.model_validate_json(text)
         except (OSError, ValueError) as error:
-            problem = input_error(error) if isinstance(error, ValidationError) else error
+            why: object = getattr(error, "strerror", None) or error
+            why = input_error(error) if isinstance(error, ValidationError) else why
             raise InputError(
-                f"calibration file {name!r:.300} is none that `dise calibrate` wrote: {problem}",
+                f"calibration file {name!r:.300} is none that `dise calibrate` wrote: {why}",
                 "calibration",
             ) from None
 
