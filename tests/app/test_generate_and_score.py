@@ -80,29 +80,6 @@ def test_generated_answers_can_be_scored_from_the_file_with_the_same_result(
     assert scored["value"] == pytest.approx(answer["outputs"][0]["score"]["value"], abs=1e-5)
 
 
-def test_bad_lines_are_named_and_the_others_are_done(dise: Dise, tmp_path: Path) -> None:
-    bad = [
-        ("{not json", "is not JSON: Expecting property name"),
-        ({"text": "no prompt"}, 'needs either "prompt" (text) or "prompt_ids"'),
-        ([1, 2], "is not a JSON object: [1, 2]"),
-        ({"prompt_ids": [9999]}, "token id 9999 at position 0 is outside the vocabulary"),
-        ({"prompt": "hello"}, "the model's vocabulary has no 'h'"),
-        ({"prompt": 5}, '"prompt" must be a text, not 5'),
-        ({"prompt_ids": ["a"]}, '"prompt_ids" must be a list of integers'),
-        ({"prompt": "x", "prompt_ids": [1]}, 'needs either "prompt" (text) or "prompt_ids"'),
-    ]
-    good = {"prompt": PROBLEM}
-    lines = written(tmp_path / "in", good, *(line for line, _ in bad), good)
-    run = dise("generate", "--input", lines, "--output", tmp_path / "out", *FAST)
-    assert run.code == 1
-    assert [record["line"] for record in records_of(tmp_path / "out")] == [1, 10]
-    *errors, closing = run.err.splitlines()
-    assert closing == "dise: 2 answered, 8 failed"
-    for number, (error, (_, text)) in enumerate(zip(errors, bad, strict=True), 2):
-        assert f": line {number}: " in error
-        assert text in error
-
-
 def test_debug_shows_the_traceback(dise: Dise) -> None:
     with pytest.raises(ValueError, match="unknown scorer"):
         dise("generate", PROBLEM, "--scorer", "dize", "--debug")
@@ -119,23 +96,12 @@ def test_rank_puts_sense_before_nonsense(dise: Dise, scorer: str) -> None:
 
 
 def test_rank_takes_a_file_of_texts_and_ids(dise: Dise, tmp_path: Path) -> None:
-    lines = [
-        {"prompt": PROBLEM, "candidates": ["1+2=3", [1, 2]], "id": 5},
-        {"prompt": PROBLEM},
-        {"prompt": PROBLEM, "candidates": []},
-        {"prompt": PROBLEM, "candidates": [5]},
-        {"candidates": ["1"]},
-    ]
+    lines = [{"prompt": PROBLEM, "candidates": ["1+2=3", [1, 2]], "id": 5}, {"candidates": ["1"]}]
     run = dise("rank", "--input", written(tmp_path / "in", *lines), "--output", "-", "--no-chat")
-    assert run.code == 1
+    assert (run.code, run.err) == (0, "dise: 2 answered\n")
     first, last = (json.loads(line) for line in run.out.splitlines())
     assert (first["id"], first["line"], len(first["outputs"])) == (5, 1, 2)
-    assert last["line"] == 5
-    *problems, told = run.err.splitlines()
-    assert told == "dise: 2 answered, 3 failed"
-    assert [problem.split(":")[1] for problem in problems] == [" line 2", " line 3", " line 4"]
-    assert 'needs "candidates", a list of texts or of token ids' in problems[0]
-    assert '"candidate_ids" must be a list of integers' in problems[2]
+    assert last["line"] == 2
 
 
 @pytest.mark.parametrize(

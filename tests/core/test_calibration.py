@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 from dise_core import LLM, Calibration, InputError, RequestOutput, SamplingParams, ScoringParams
 from dise_core.front.calibrated import fitted_settings
 from dise_core.plugins.discovery import installed_catalog
-from dise_core.scoring.calibration import MAX_BYTES, Holding, Platt
+from dise_core.scoring.calibration import Holding, Platt
 from dise_core.testing import ToyPredictor
 from tests.ascii_model import END, AsciiPredictor
 from tests.calibrations import HOLDING, RECORD, made
@@ -51,62 +50,6 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert calibration == made()
     assert calibration.to_dict() == RECORD
     assert calibration.digest == made().digest != made(num_right=61).digest
-
-
-PLATT = {"method": "platt", "slope": 1, "intercept": 0, "lowest_score": 0, "highest_score": 1}
-
-
-def wrong_map(**changes: object) -> dict[str, object]:
-    return {"map": RECORD["map"] | changes}
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"version": 3}, "version=3"),
-        ({"kind": "x"}, "there is no setting 'kind'"),
-        ({"model": "m" * 1001}, "model="),
-        ({"map": {"method": "spline"}}, "spline"),
-        (wrong_map(scores=[]), "map.isotonic.scores=[]"),
-        ({"holds_for": HOLDING | {"settings": {"temperature": ["x"]}}}, "must be numbers"),
-        ({"holds_for": HOLDING | {"settings": {"constraint": []}}}, "constraint=[]"),
-        (wrong_map(scores=[-4, -3, -2]), "3 scores do not pair up with 4 probabilities"),
-        (wrong_map(scores=[-4, -3, -3, -1]), "scores must increase"),
-        (wrong_map(probabilities=[0.1, 0.4, 0.3, 0.9]), "probabilities must not decrease"),
-        ({"map": PLATT | {"slope": -1}}, "map.platt.slope=-1"),
-        ({"map": PLATT | {"lowest_score": 2}}, "lowest_score must not be above highest_score"),
-    ],
-)
-def test_a_wrong_field_is_named_with_what_is_allowed(
-    tmp_path: Path, changes: dict[str, Any], told: str
-) -> None:
-    with pytest.raises(InputError, match="calibration file") as error:
-        Calibration.load(written(tmp_path, RECORD | changes))
-    assert told in str(error.value)
-    assert error.value.parameter == "calibration"
-    assert "\n" not in str(error.value)
-
-
-RECORDED = json.dumps(RECORD)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "[]", "[" * 100_000, RECORDED.replace("-4.0", "NaN"), RECORDED + " " * MAX_BYTES],
-    ids=["empty", "a list", "deep", "NaN", "long"],
-)
-def test_what_is_no_calibration_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(InputError, match="calibration file"):
-        Calibration.load(written(tmp_path, text))
-
-
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path, tmp_path / "none.json", tmp_path / "pipe", "a\0b"):
-        with pytest.raises(InputError, match="calibration file"):
-            LLM(ToyPredictor(), calibration=path)
-    with pytest.raises(InputError, match="not int"):
-        LLM(ToyPredictor(), calibration=3)  # type: ignore[arg-type]
 
 
 def test_outputs_have_their_probability_and_whether_they_abstain(tmp_path: Path) -> None:

@@ -421,30 +421,6 @@ def timeless(content: bytes) -> list[Record]:
 # What the lines hold.
 
 
-BAD = {
-    b'{"prompt": "a", "note": ' + b"[" * 100_000 + b"}": "is nested deeper than 64",
-    b'{"prompt": "a", "note": NaN}': "is not JSON: NaN is no number in JSON",
-    b'{"prompt": "a", "note": "\\ud800"}': "holds '\\ud800', half of a surrogate pair",
-    b'{"prompt": "a", "note": "\xff"}': "is not UTF-8: byte 0xff, invalid start byte",
-    b'"\xc2\x9b31m"': 'is not a JSON object: "\ufffd31m"',
-}
-
-
-def test_a_line_that_cannot_be_copied_is_named_and_the_others_are_answered(
-    dise: Dise, tmp_path: Path
-) -> None:
-    bad = [line + b"\n" for line in BAD]
-    lines = write(tmp_path / "in", {"prompt": "a"}, *bad, {"prompt": "b"})
-    with bounded():
-        run = dise("generate", "--input", lines, "--output", tmp_path / "out", *FAST)
-    assert (run.code, numbers(tmp_path / "out")) == (1, [1, len(bad) + 2])
-    *told, closing = run.err.splitlines()
-    assert closing == f"dise: 2 answered, {len(bad)} failed"
-    assert len(told) == len(bad)
-    for number, (line, text) in enumerate(zip(told, BAD.values(), strict=True), start=2):
-        assert line.startswith(f"dise: line {number}: {text}")
-
-
 def test_a_line_of_two_gigabytes_is_named_and_never_in_memory(dise: Dise, tmp_path: Path) -> None:
     lines = write(tmp_path / "in", {"prompt": "a"})
     os.truncate(lines, 2**31)

@@ -10,10 +10,17 @@ from dise import AsyncLLM
 from dise_app.server.limits import Limits
 from dise_core.testing import ToyPredictor
 from tests.ascii_model import AsciiPredictor
-from tests.refusals import calls, command, http, params
+from tests.refusals import calls, command, files, http, lines, params
 from tests.refusals.table import Row, Table, assert_named, assert_said, assert_sentence
 
-TABLES = [*params.TABLES, *calls.TABLES, *command.TABLES, *http.TABLES]
+TABLES = [
+    *params.TABLES,
+    *calls.TABLES,
+    *command.TABLES,
+    *http.TABLES,
+    *lines.TABLES,
+    *files.TABLES,
+]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +42,8 @@ def toy(served: Callable[..., str]) -> str:
 
 ROWS = [
     pytest.param(table, row, id=f"{table.door}-{number}")
-    for table in TABLES
+    for door in DOORS
+    for table in door.TABLES
     for number, row in enumerate(table.rows)
 ]
 
