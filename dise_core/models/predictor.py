@@ -38,14 +38,14 @@ Ability = Literal["two-stream", "shadow"]
 """A kind of Read that not every predictor answers: one with context_ids; one of shadows."""
 
 
-Report = Callable[[float], None]
+ReportShare = Callable[[float], None]
 """Is called with the share of a model's weights that is read, 0 to 1."""
 
-Shown = Callable[[str], AbstractContextManager[Report]]
+Shown = Callable[[str], AbstractContextManager[ReportShare]]
 """Makes, of a model's name, the context in which its weights are loaded."""
 
 
-def unshown(_: str) -> AbstractContextManager[Report]:
+def unshown(_: str) -> AbstractContextManager[ReportShare]:
     """Show nothing."""
     return nullcontext(unreported)
 

@@ -11,7 +11,7 @@ import pytest
 
 from dise_app.terminal import progress
 from dise_core import LLM, CheckpointError, InputError, SamplingParams
-from dise_core.models.predictor import Report, unshown
+from dise_core.models.predictor import ReportShare, unshown
 from dise_core.records import Record
 from tests import sparse
 from tests.commands import Dise
@@ -92,7 +92,7 @@ def test_a_lazy_model_is_loaded_by_its_first_sound_request(folder: Path) -> None
 def test_the_first_sound_request_shows_the_loading(tmp_path: Path, asked: Record) -> None:
     names = list[str]()
 
-    def shown(name: str) -> AbstractContextManager[Report]:
+    def shown(name: str) -> AbstractContextManager[ReportShare]:
         names.append(name)
         return unshown(name)
 

@@ -12,7 +12,7 @@ from dise_adapters.families.blocks import Varying, attention_of, variants
 from dise_adapters.families.names import architectures, checkpoint_names
 from dise_core.models.attention import BIDIRECTIONAL, Attention, Bidirectional, Causal
 from dise_core.models.info import AnswersFor, LastBlockRule, TemperedConfidence
-from dise_core.models.predictor import Report, unreported
+from dise_core.models.predictor import ReportShare, unreported
 from dise_core.records import JsonFields
 
 _NEMOTRON = "Nemotron-Labs-Diffusion, whose finished text is read causally"
@@ -182,7 +182,7 @@ class Checkpoint:
     config: Any = None
     attention: Attention = BIDIRECTIONAL
     mask_id: int | None = None
-    report: Report = unreported
+    report: ReportShare = unreported
 
     @property
     def folder(self) -> Path:

@@ -103,9 +103,7 @@ def test_what_cannot_be_done_is_told_and_nothing_written(
     assert not output.exists()
 
 
-def read(
-    path: Path, *score: str, **asked: Any
-) -> tuple[list[float], list[bool], ScoredBy]:
+def read(path: Path, *score: str, **asked: Any) -> tuple[list[float], list[bool], ScoredBy]:
     options = dict.fromkeys(LABELLED.options) | {"label_field": "label", "score": score} | asked
     labels, ways = label_rows.read(path, options, installed_catalog())
     [by] = ways.values()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dise_core.models.predictor import Report
+from dise_core.models.predictor import ReportShare
 
 if TYPE_CHECKING:
     from dise_adapters.checkpoint.weights import WeightSource
@@ -20,7 +20,7 @@ NOISY = ("torchao", "torch.utils._pytree", "accelerate.big_modeling")
 """Loggers that warn of kernels for other devices, and of weights put on the disk."""
 
 
-def counting(total: int, report: Report) -> Callable[[int], None]:
+def counting(total: int, report: ReportShare) -> Callable[[int], None]:
     """Return a function that adds up numbers, and reports their share of the total."""
     num_read = 0
 
@@ -39,7 +39,7 @@ def _counted(items: Collection[T], count: Callable[[int], None]) -> Iterator[T]:
 
 
 @contextmanager
-def reporting(report: Report) -> Iterator[None]:
+def reporting(report: ReportShare) -> Iterator[None]:
     """Tell the share of the weights that transformers loads meanwhile, if it counts."""
     from transformers.utils import logging as transformers_logging
 
