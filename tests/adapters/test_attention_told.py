@@ -60,12 +60,6 @@ def test_config_json_tells_the_length(tmp_path: Path) -> None:
     assert attention(unnamed, 16) == BlockCausal(16)
 
 
-@pytest.mark.parametrize("size", [0, "4", True, 10**9])
-def test_a_length_that_is_none_is_refused(tmp_path: Path, size: object) -> None:
-    with pytest.raises(CheckpointError, match="bd_size"):
-        LLM(str(FAST_DLLM.write(tmp_path, bd_size=size)))
-
-
 def test_the_option_is_for_checkpoints_that_do_not_say(tmp_path: Path) -> None:
     unnamed = replace(SDAR, called="model").write(tmp_path)
     told = r"several lengths: give block_size \(--model-args block_size=32\)"

@@ -67,24 +67,6 @@ def test_a_mask_that_only_the_user_names_is_taken(tmp_path: Path) -> None:
     assert LLM(str(folder), mask_token_id=47).predictor.info.special.mask_id == 47
 
 
-def test_a_mask_outside_the_vocabulary_is_refused(tmp_path: Path) -> None:
-    folder = reference_a2d.write_checkpoint(tmp_path, vocab_size=64)
-    with pytest.raises(CheckpointError, match="64 rows of logits, so 64 cannot be its mask token"):
-        LLM(str(folder))
-
-
-@pytest.mark.parametrize("field", ["rope_parameters", "rope_scaling"])
-@pytest.mark.parametrize(
-    "value", [[1], {"rope_type": "yarn", "rope_theta": 1.0}, {"type": "linear"}, {"factor": 2.0}]
-)
-def test_rotary_embeddings_that_are_not_plain_are_refused(
-    tmp_path: Path, field: str, value: object
-) -> None:
-    folder = reference_a2d.write_checkpoint(tmp_path, **{field: value})
-    with pytest.raises(CheckpointError, match=f"{field}=.* is not covered, only unscaled ones"):
-        LLM(str(folder))
-
-
 @pytest.mark.parametrize("scaling", [None, False, {}, {"rope_type": "default"}, {"type": None}])
 def test_a_scaling_that_scales_nothing_is_taken(tmp_path: Path, scaling: object) -> None:
     folder = reference_a2d.write_checkpoint(tmp_path, rope_scaling=scaling)

@@ -85,19 +85,6 @@ def test_bfloat16_is_close_to_float32(llada: Path) -> None:
     assert 0 < np.abs(np.exp(exact.logprobs) - np.exp(rounded.logprobs)).max() < 0.1
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("alibi", True), ("include_bias", True), ("scale_logits", True),
-     ("attention_layer_norm", True), ("block_type", "x")],
-)  # fmt: skip
-def test_a_variant_that_is_not_covered_is_refused_by_field_and_value(
-    tmp_path: Path, field: str, value: object
-) -> None:
-    folder = checkpoint(tmp_path, **{field: value})
-    with pytest.raises(CheckpointError, match=rf"config.json: {field}={value!r} is not covered"):
-        LLM(str(folder))
-
-
 @pytest.mark.parametrize(("ratio", "size"), [({}, 4 * 64), ({"mlp_ratio": 3}, 3 * 64)])
 def test_without_mlp_hidden_size_it_is_mlp_ratio_times_d_model(
     tmp_path: Path, ratio: dict[str, int], size: int

@@ -27,7 +27,7 @@ from dise_core.errors import CheckpointError, DiseError
 from dise_core.params.engine import EngineConfig
 from tests import published, reference_a2d, reference_dream, reference_llada
 from tests.hostile.bounds import bounded, cases
-from tests.hostile.checkpoints import one_line, write_whole
+from tests.hostile.checkpoints import one_line
 from tests.reference_backbone import edited
 from tests.tiny_format import edit
 
@@ -41,7 +41,7 @@ def load(path: Path, family: Family = LLADA) -> Any:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return write_whole(tmp_path / "model", "llada")
+    return write("llada", tmp_path / "model")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_sizes_that_do_not_fit_are_refused_before_anything_is_allocated(
 def test_the_config_of_a_judge_is_bounded(
     tmp_path: Path, field: str, value: object, named: str
 ) -> None:
-    folder = write_whole(tmp_path, "llama")
+    folder = write("llama", tmp_path)
     edit(folder / "config.json", **{field: value})
     with one_line(named):
         load(folder, CAUSAL)

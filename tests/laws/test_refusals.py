@@ -10,17 +10,10 @@ from dise import AsyncLLM
 from dise_app.server.limits import Limits
 from dise_core.testing import ToyPredictor
 from tests.ascii_model import AsciiPredictor
-from tests.refusals import calls, command, files, http, lines, params
+from tests.refusals import calls, checkpoints, command, constraints, files, http, lines, params
 from tests.refusals.table import Row, Table, assert_named, assert_said, assert_sentence
 
-TABLES = [
-    *params.TABLES,
-    *calls.TABLES,
-    *command.TABLES,
-    *http.TABLES,
-    *lines.TABLES,
-    *files.TABLES,
-]
+DOORS = params, calls, command, http, lines, files, constraints, checkpoints
 
 
 @pytest.fixture(scope="module")

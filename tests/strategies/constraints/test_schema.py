@@ -158,51 +158,6 @@ def test_answers_to_a_pydantic_model_are_of_the_model(data: Any) -> None:
     assert re.fullmatch(expression, text)
 
 
-REFUSED: list[tuple[Any, str]] = [
-    ({"properties": {"a/b": {"type": "array", "uniqueItems": True}}}, r"/a~1b/uniqueItems = True"),
-    ({"type": "number", "minimum": 0}, "/minimum = 0: cannot be guaranteed for number"),
-    ({"type": "string", "minLength": 1, "format": "date"}, "/format = 'date': .* beside a length"),
-    ({"type": "string", "format": "email"}, "/format = 'email': can be one of date, date-time"),
-    ({"type": "string", "minLength": -1}, "/minLength = -1: must be a whole number from 0 to 1000"),
-    ({"type": "string", "maxLength": 1001}, "/maxLength = 1001"),
-    ({"type": "string", "minLength": 3, "maxLength": 2}, "/maxLength = 2: is less than minLength"),
-    ({"type": "integer", "minimum": True}, "/minimum = True"),
-    ({"type": "integer", "minimum": 10**20}, "at most 20 digits"),
-    ({"type": "integer", "minimum": 2, "maximum": 1}, "no JSON can be written"),
-    ({"type": "text"}, "/type = 'text': can be one or several of object"),
-    ({"type": []}, "/type"),
-    ({"type": [["null"]]}, "/type"),
-    ({"anyOf": [{}], "type": "null"}, "/type = 'null': cannot be guaranteed beside 'anyOf'"),
-    ({"anyOf": []}, "/anyOf = .*must hold a schema"),
-    ({"allOf": [{}]}, "/allOf .* cannot be guaranteed for any type"),
-    ({"type": "string", "pattern": "a"}, "/pattern = 'a': cannot be guaranteed for string"),
-    ({"oneOf": [{"type": "null"}, {"type": "string"}]}, "/oneOf .*otherwise use anyOf"),
-    ({"not": {}}, "/not"),
-    ({"items": [{}]}, "/items = .*a schema is an object, true or false"),
-    ({"properties": []}, "/properties = .*must be of type dict"),
-    ({"required": ["b"], "properties": {"a": {}}}, "/required .*'b' is not among the properties"),
-    ({"required": [[]], "properties": {"a": {}}}, "/required .*not among the properties"),
-    ({"$ref": "#/properties/a"}, "can be '#' or"),
-    ({"$ref": "#/$defs/x", "$defs": {}}, "of those there are"),
-    ({"$ref": "#"}, "leads into itself more than max_depth=3"),
-    ({"items": {"$id": "http://a"}}, "/items/\\$id .*leave it out"),
-    (False, "no JSON can be written"),
-    ({"const": float("nan")}, "no JSON"),
-    ({"const": "\ud800"}, "no JSON"),
-    ("{", "no JSON: Expecting"),
-    ("[" * 60_000, "no JSON: "),
-    ({"const": "x" * 2**16}, "at most 65536 characters"),
-    ({"enum": [*range(1001)]}, "/enum .*at most 1000 entries"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("schema", "text"), REFUSED)
-def test_what_cannot_be_guaranteed_is_refused_by_its_place(schema: Any, text: str) -> None:
-    with pytest.raises(InputError, match=text) as raised:
-        expression_of(schema, JSON)
-    assert raised.value.parameter == "constraint"
-
-
 def nested(number: int) -> Any:
     schema: Any = {}
     for _ in range(number):
