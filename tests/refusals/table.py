@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Self
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from dise import LLM
 from dise_core import InputError
@@ -41,6 +43,27 @@ class Table:
     door: str
     refuse: Refuse
     rows: Sequence[Row]
+
+
+def rows_of(*doors: ModuleType) -> list[ParameterSet]:
+    """Return what parametrizes a walk over the tables of those modules."""
+    return [
+        pytest.param(table, row, id=f"{table.door}-{number}")
+        for door in doors
+        for table in door.TABLES
+        for number, row in enumerate(table.rows)
+    ]
+
+
+def assert_refused(table: Table, row: Row, request: pytest.FixtureRequest) -> None:
+    """Assert that what a row holds is refused in one sentence, in its words, that names its
+    parameter.
+    """
+    given, parameter, words = row
+    refusal = table.refuse(given, request)
+    assert_said(words, refusal.text)
+    assert_sentence(refusal.text)
+    assert_named(parameter, refusal)
 
 
 def raised(call: Callable[[Any], object], error: type[Exception] = InputError) -> Refuse:
