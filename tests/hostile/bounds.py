@@ -1,4 +1,4 @@
-"""How much one hostile case may take, and how many cases are tried."""
+"""How much one hostile case may take, how many cases are tried, and what a refusal looks like."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from dise_core.errors import InputError, ModelError
+from tests.refusals.table import assert_sentence
 
 NUM_CASES = int(os.environ.get("DISE_HOSTILE_CASES", "2000"))
 """Cases of all the generators together; `make hostile` sets more."""
@@ -44,6 +48,15 @@ def bounded(seconds: float = SECONDS, gigabytes: float = GIGABYTES) -> Iterator[
         assert computed <= seconds, f"computed for {computed:.1f} s"
         assert took <= BUSY * seconds, f"took {took:.1f} s"
         assert grown <= gigabytes, f"took {grown:.2f} GB"
+
+
+@contextmanager
+def one_line(match: str = "") -> Iterator[None]:
+    """Assert that a refusal of one sentence, with that in it, is raised inside, in the bounds."""
+    with bounded(), pytest.raises((ModelError, InputError), match=match) as caught:
+        yield
+    assert_sentence(str(caught.value))
+    assert len(str(caught.value)) < 1000
 
 
 def _clocks() -> tuple[float, float]:

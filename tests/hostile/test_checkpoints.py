@@ -26,8 +26,8 @@ from dise_adapters.predictor import predictor_of
 from dise_core.errors import CheckpointError, DiseError
 from dise_core.params.engine import EngineConfig
 from tests import published, reference_a2d, reference_dream, reference_llada
-from tests.hostile.bounds import bounded, cases
-from tests.hostile.checkpoints import one_line
+from tests.checkpoints import write
+from tests.hostile.bounds import bounded, cases, one_line
 from tests.reference_backbone import edited
 from tests.tiny_format import edit
 

@@ -18,8 +18,7 @@ from dise_core import EngineConfig
 from dise_core.errors import DiseError
 from tests import tiny_gguf
 from tests.gguf_files import MODELS, convert
-from tests.hostile.bounds import bounded, cases
-from tests.hostile.checkpoints import one_line
+from tests.hostile.bounds import bounded, cases, one_line
 
 TINY = MODELS["llada"]
 

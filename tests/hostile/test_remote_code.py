@@ -14,19 +14,19 @@ from dise_adapters.vllm.reader import llm_options
 from dise_core import LLM, InputError
 from dise_core.errors import DiseError
 from dise_core.params.engine import EngineConfig
-from tests.hostile.checkpoints import write_whole
+from tests.checkpoints import write
 from tests.tiny_format import edit
 
 CLASSES = ("AutoConfig", "AutoModel", "AutoModelForCausalLM", "AutoModelForMaskedLM")
 
 
-def trapped(folder: Path, kind: str, named: str = "", tokenizer_list: bool = False) -> Path:
+def trapped(root: Path, kind: str, named: str = "", tokenizer_list: bool = False) -> Path:
     """Return a checkpoint whose files name Python of its own wherever transformers has looked for
     some; what runs it leaves the file `ran`.
 
     named: the class that it names for the model; "" for none.
     """
-    write_whole(folder, kind)
+    folder = write(kind, root)
     trap = f"open({str(folder / 'ran')!r}, 'w').close()\nraise SystemExit('trapped')\n"
     (folder / "custom_generate").mkdir()
     for name in ("trap.py", "custom_generate/generate.py", "tokenization.py", "__init__.py"):
@@ -67,7 +67,7 @@ def test_a_piped_yes_runs_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "named"),
     [("llama", ""), ("llama", "LlamaForCausalLM"), ("llama", "OddModel"), ("llada", "OddModel"),
-     ("dream", ""), ("a2d-qwen3", "LlamaForCausalLM"),
+     ("dream", ""), ("qwen3", "LlamaForCausalLM"),
      ("sdar", "LlamaForCausalLM"), ("llada2", "OddModel")],
 )  # fmt: skip
 def test_no_kind_of_checkpoint_runs_its_own(

@@ -15,8 +15,7 @@ from dise_adapters.embedded import CountdownPredictor
 from dise_adapters.embedded.tokenizer import ShippedTokenizer
 from dise_core.errors import CheckpointError, InputError
 from dise_core.models.inputs import variables_of
-from tests.hostile.bounds import bounded
-from tests.hostile.checkpoints import one_line
+from tests.hostile.bounds import bounded, one_line
 from tests.reference_llada import write_tokenizer
 from tests.tiny_format import edit
 
