@@ -147,11 +147,11 @@ class Planner:
         """Return what prepares a request; None asks for the defaults. Raises InputError
         for what are no params.
         """
-        if isinstance(params, Preparation) and params.is_gap == is_gap:
+        if isinstance(params, Preparation):
+            assert params.is_gap == is_gap, "who prepares a request knows of its suffix"
             return params
-        asked = params.asked if isinstance(params, Preparation) else params
         models = self.predictor, self.catalog, self.calibration
-        return Preparation(*models, params_of(asked, SamplingParams), is_gap)
+        return Preparation(*models, params_of(params, SamplingParams), is_gap)
 
     def writing(
         self, prompt: GivenPrompt, asked: Preparable, recorded: tuple[Confidence, ...] = ()

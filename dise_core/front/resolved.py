@@ -46,8 +46,8 @@ class Preparation:
     """What the params of a request come to, whatever its prompts are: found out when it
     is first asked, and then kept for all of them, but for the constraint, which would
     fill the memory until the last of many prompts is done. calibration: that the user
-    named. tokens: what was built before
-    of its constraint. salt: of whoever asks, who shares what is built with no other salt.
+    named. tokens: what was built before of its constraint. salt: of whoever asks, who
+    shares what is built with no other salt.
     """
 
     predictor: MaskPredictor
