@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,10 @@ from hypothesis import settings
 from tests.commands import Dise, commands
 
 if TYPE_CHECKING:
+    import openai
+
     from tests.app.browser import Page
+    from tests.app.serving import Serve
 
 pytest.register_assert_rewrite("tests.refusals")
 settings.register_profile("shared machine", deadline=None)  # neighbours on the cores are no failure
@@ -21,7 +24,7 @@ settings.load_profile("shared machine")
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Callable[..., str]]:
+def served() -> Iterator[Serve]:
     """Return a function that serves a model, with what `serving` takes, until the module's tests
     end, and returns the server's address.
     """
@@ -29,6 +32,15 @@ def served() -> Iterator[Callable[..., str]]:
 
     with ExitStack() as servers:
         yield lambda *given, **options: servers.enter_context(serving(*given, **options))
+
+
+@pytest.fixture(scope="module")
+def client(url: str) -> Iterator[openai.OpenAI]:
+    """Yield OpenAI's client of a module's own server, its fixture `url`."""
+    from openai import OpenAI
+
+    with OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -88,6 +88,10 @@ class ServerThread:
         self.server.should_exit = True
         self.thread.join(30)
         self.listening.close()
+
+
+Serve = Callable[..., str]
+"""The fixture `served`: takes what `serving` takes, and returns the server's address."""
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from dise_core.constraints.automaton import Automaton
 from dise_core.constraints.building import Source, Stop, build
 from dise_core.engine.caller import CALLER_SALT
 from tests import tiny_gguf
-from tests.app.serving import events_of, serving
+from tests.app.serving import Serve, events_of, serving
 
 LONG = "12,3,8,5 -> 22\n" * 8
 SHARED = 64
@@ -41,10 +40,9 @@ DECISION = {"input": "the input " * 9, "questions": [QUESTION], "dise": {"layout
 
 
 @pytest.fixture(scope="module")
-def by_key() -> Iterator[str]:
+def by_key(served: Serve) -> str:
     limits = Limits(grace=5, cache_salt_by_key=True)
-    with serving(AsyncLLM("countdown-blocks"), limits, KEYS) as url:
-        yield url
+    return served(AsyncLLM("countdown-blocks"), limits, KEYS)
 
 
 def post(url: str, path: str, body: dict[str, Any], key: str = "one") -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dise_app.server.limits import Limits
 from dise_core import AsyncLLM
 from dise_core.arrays import Ids
 from dise_core.testing.toy_model import Logits
-from tests.app.serving import imported, serving
+from tests.app.serving import Serve, imported, serving
 from tests.ascii_model import END, VOCAB_SIZE, AsciiPredictor
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -69,10 +69,9 @@ def _last(ids: Ids, part: Ids) -> int:
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def url(served: Serve) -> str:
     limits = Limits(grace=5, default={"max_tokens": 128, "tokens_per_step": 16})
-    with serving(AsyncLLM(Scripted()), limits) as url:
-        yield f"{url}/v1"
+    return f"{served(AsyncLLM(Scripted()), limits)}/v1"
 
 
 @pytest.fixture(autouse=True)

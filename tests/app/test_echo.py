@@ -5,7 +5,6 @@ for it, against the model's own distribution at each position.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import openai
 import pytest
 
 from dise_core import LLM, AsyncLLM
-from tests.app.serving import serving
+from tests.app.serving import Serve
 from tests.ascii_model import AsciiPredictor
 
 TEXT = "2 + 3 = 5, they say"
@@ -32,15 +31,8 @@ def own(text: str) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with serving(AsyncLLM(AsciiPredictor())) as url:
-        yield f"{url}/v1"
-
-
-@pytest.fixture(scope="module")
-def client(url: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
-        yield client
+def url(served: Serve) -> str:
+    return served(AsyncLLM(AsciiPredictor()))
 
 
 def test_a_prompt_alone_is_scored_at_every_position(client: openai.OpenAI) -> None:
@@ -93,7 +85,7 @@ def test_lm_evals_local_completions_scores_continuations(url: str) -> None:
         models = pytest.importorskip("lm_eval.models.openai_completions")
         instances = pytest.importorskip("lm_eval.api.instance")
         lm = models.LocalCompletionsAPI(
-            base_url=f"{url}/completions", model="ascii", tokenizer_backend="remote"
+            base_url=f"{url}/v1/completions", model="ascii", tokenizer_backend="remote"
         )
         likeliest = [chr(int(token)) for token in naive(TEXT).argmax(axis=1) if token < 128]
         pairs = [("2 + 3 =", " 5, they say"), ("a", likeliest[0])]

@@ -2,25 +2,20 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import openai
 import pytest
 
 from dise_core import AsyncLLM
-from tests.app.serving import serving
+from tests.app.serving import Serve
 from tests.commands import Dise
 from tests.core.test_fill import Alphabet
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[openai.OpenAI]:
-    with (
-        serving(AsyncLLM(Alphabet())) as url,
-        openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
-    ):
-        yield client
+def url(served: Serve) -> str:
+    return served(AsyncLLM(Alphabet()))
 
 
 def test_the_server_fills_the_gap_before_a_suffix(client: openai.OpenAI) -> None:

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from dise_app import create_app
 from dise_app.server.limits import Limits
 from dise_core import LLM, AsyncLLM, InputError
-from tests.app.serving import serving
+from tests.app.serving import Serve
 from tests.ascii_model import AsciiPredictor
 
 BODIES: dict[str, dict[str, Any]] = {
@@ -25,10 +25,10 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[httpx.Client]:
+def client(served: Serve) -> Iterator[httpx.Client]:
     limits = Limits(grace=5, allowed_origins=("*",))
-    model = AsyncLLM(AsciiPredictor(has_chat_template=True))
-    with serving(model, limits) as url, httpx.Client(base_url=url, timeout=60) as client:
+    url = served(AsyncLLM(AsciiPredictor(has_chat_template=True)), limits)
+    with httpx.Client(base_url=url, timeout=60) as client:
         yield client
 
 
@@ -67,13 +67,13 @@ def test_neutral_fields_of_gateways_are_taken(client: httpx.Client) -> None:
 
 
 @pytest.fixture(scope="module")
-def thinker() -> Iterator[httpx.Client]:
+def thinker(served: Serve) -> Iterator[httpx.Client]:
     """An embedded model whose template reads a variable."""
     llm = AsyncLLM("countdown")
     llm.predictor.tokenizer._tokenizer.chat_template = (  # type: ignore[attr-defined]
         "{{ messages[-1].content }} -> {{ 100 if enable_thinking else 7 }}"
     )
-    with serving(llm, Limits(grace=5)) as url, httpx.Client(base_url=url) as client:
+    with httpx.Client(base_url=served(llm, Limits(grace=5))) as client:
         yield client
 
 

@@ -12,16 +12,14 @@ import pytest
 
 from dise_app.server.limits import Limits
 from dise_core import AsyncLLM
-from tests.app.serving import serving
+from tests.app.serving import Serve
 from tests.refusals.http import BASES, CHAT, DISE, NEWER, PROBLEM, TEXT, USER, WRITING
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[httpx.Client]:
-    with (
-        serving(AsyncLLM("countdown"), Limits(max_tokens_limit=64, grace=5)) as url,
-        httpx.Client(base_url=f"{url}/v1/", timeout=60) as client,
-    ):
+def client(served: Serve) -> Iterator[httpx.Client]:
+    url = served(AsyncLLM("countdown"), Limits(max_tokens_limit=64, grace=5))
+    with httpx.Client(base_url=f"{url}/v1/", timeout=60) as client:
         yield client
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -15,7 +14,7 @@ from dise_core.scoring.scorer import Selector
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END, LETTERS
 from tests.app.browser import NEEDED, Keys, Page, values
-from tests.app.serving import serving
+from tests.app.serving import Serve
 from tests.core.test_weights import Late
 from tests.guests import with_guests
 
@@ -35,16 +34,14 @@ class Weighted(Scorer):
 
 
 @pytest.fixture(scope="module")
-def countdown() -> Iterator[str]:
-    with serving(AsyncLLM("countdown")) as url:
-        yield url
+def countdown(served: Serve) -> str:
+    return served(AsyncLLM("countdown"))
 
 
 @pytest.fixture(scope="module")
-def toy() -> Iterator[str]:
+def toy(served: Serve) -> str:
     catalog = with_guests(scorers={"weighted": Weighted}, selectors={"late": Late})
-    with serving(AsyncLLM(ToyPredictor(), catalog=catalog)) as url:
-        yield url
+    return served(AsyncLLM(ToyPredictor(), catalog=catalog))
 
 
 def test_a_prompt_is_typed_tokens_appear_and_the_score_is_shown(page: Page, toy: str) -> None:

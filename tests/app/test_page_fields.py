@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from dise_core import AsyncLLM
 from tests.app.browser import NEEDED, Page
-from tests.app.serving import serving
+from tests.app.serving import Serve
 from tests.ascii_model import AsciiPredictor
 
 pytestmark = NEEDED
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with serving(AsyncLLM(AsciiPredictor())) as url:
-        yield url
+def url(served: Serve) -> str:
+    return served(AsyncLLM(AsciiPredictor()))
 
 
 def test_each_value_is_shown_in_the_colour_of_its_score(page: Page, url: str) -> None:

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from dise import AsyncLLM
 from dise_app.server.limits import Limits
 from dise_core.testing import ToyPredictor
+from tests.app.serving import Serve
 from tests.ascii_model import AsciiPredictor
 from tests.refusals import command, files, http, lines
 from tests.refusals.table import Row, Table, assert_refused, rows_of
 
 
 @pytest.fixture(scope="module")
-def countdown(served: Callable[..., str]) -> str:
+def countdown(served: Serve) -> str:
     return served(AsyncLLM("countdown"), Limits(max_tokens_limit=64, grace=5))
 
 
 @pytest.fixture(scope="module")
-def letters(served: Callable[..., str]) -> str:
+def letters(served: Serve) -> str:
     limits = Limits(max_passes=20, grace=5)
     llm = AsyncLLM(AsciiPredictor(has_chat_template=True), budget=limits.budget)
     return served(llm, limits)
 
 
 @pytest.fixture(scope="module")
-def toy(served: Callable[..., str]) -> str:
+def toy(served: Serve) -> str:
     return served(AsyncLLM(ToyPredictor()))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import enum
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +25,7 @@ from dise_core.plugins.discovery import installed_catalog
 from dise_core.plugins.kinds import STRATEGIES
 from dise_core.scoring.strategy import Strategy
 from dise_core.testing import ToyPredictor
-from tests.app.serving import serving
+from tests.app.serving import Serve
 from tests.guests import with_guests
 
 FIELDS = {kind.option: kind.plural for kind in STRATEGIES}
@@ -83,12 +83,11 @@ class Untold(Scorer):
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def url(served: Serve) -> str:
     scorers = {"odd": Odd, "broken": Broken, "untold": Untold}
     catalog = with_guests(scorers=scorers)
     limits = Limits(max_tokens_limit=77, grace=1, default={"steps": 9})
-    with serving(AsyncLLM(ToyPredictor(), catalog=catalog), limits) as address:
-        yield address
+    return served(AsyncLLM(ToyPredictor(), catalog=catalog), limits)
 
 
 @pytest.fixture(scope="module")

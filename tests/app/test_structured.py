@@ -23,7 +23,7 @@ from dise_core import AsyncLLM
 from dise_core.constraints import turns
 from dise_core.constraints.building import Stop, StoppedError
 from dise_core.constraints.orders import Order
-from tests.app.serving import serving
+from tests.app.serving import Serve
 from tests.ascii_model import AsciiPredictor, AsciiTokenizer
 from tests.commands import Dise
 
@@ -40,9 +40,9 @@ ASKED: dict[str, Any] = {"messages": [{"role": "user", "content": "?"}], "max_to
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[httpx.Client]:
-    llm = AsyncLLM(AsciiPredictor(has_chat_template=True))
-    with serving(llm) as url, httpx.Client(base_url=f"{url}/v1/", timeout=120) as client:
+def client(served: Serve) -> Iterator[httpx.Client]:
+    url = served(AsyncLLM(AsciiPredictor(has_chat_template=True)))
+    with httpx.Client(base_url=f"{url}/v1/", timeout=120) as client:
         yield client
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from dise import LLM, AsyncLLM
 from dise_decide import Choice, ChoiceQuestion, PredicateQuestion, ScoreQuestion
-from tests.app.serving import imported, serving
+from tests.app.serving import Serve, imported
 from tests.ascii_model import AsciiPredictor
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -32,9 +31,8 @@ QUESTIONS = [
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with serving(AsyncLLM(AsciiPredictor())) as url:
-        yield url
+def url(served: Serve) -> str:
+    return served(AsyncLLM(AsciiPredictor()))
 
 
 def expected() -> Any:

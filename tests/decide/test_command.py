@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from io import BytesIO, TextIOWrapper
 from typing import Any
 
@@ -25,7 +24,7 @@ from dise_decide import (
     PredicateQuestion,
     ScoreQuestion,
 )
-from tests.app.serving import serving
+from tests.app.serving import Serve
 from tests.ascii_model import AsciiPredictor
 from tests.commands import Dise
 
@@ -38,17 +37,10 @@ has_decisions = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def url(served: Serve) -> str:
     limits = Limits(max_passes=20, grace=5)
     llm = AsyncLLM(AsciiPredictor(has_chat_template=True), budget=limits.budget)
-    with serving(llm, limits) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def client(url: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-        yield client
+    return served(llm, limits)
 
 
 def decided(given: Any, questions: Any, **params: Any) -> DecisionOutput:

@@ -28,7 +28,7 @@ from dise_app.server.service import Service
 from dise_core import AsyncLLM
 from dise_core.testing import ToyPredictor
 from dise_decide.routes import DecisionRequest
-from tests.app.serving import ServeProcess, ServerThread, serving
+from tests.app.serving import Serve, ServeProcess, ServerThread
 from tests.hostile.bounds import bounded, cases
 
 LIMITS = Limits(
@@ -45,9 +45,8 @@ BODY = b'{"prompt": [1, 2], "response": [3, 4, 5]}'
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with serving(AsyncLLM(ToyPredictor()), LIMITS, KEY, Hosts("127.0.0.1")) as address:
-        yield address
+def url(served: Serve) -> str:
+    return served(AsyncLLM(ToyPredictor()), LIMITS, KEY, Hosts("127.0.0.1"))
 
 
 def connect(url: str) -> socket.socket:
