@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +23,14 @@ pytest.register_assert_rewrite("tests.refusals")
 settings.register_profile("shared machine", deadline=None)  # neighbours on the cores are no failure
 settings.register_profile("quick", deadline=None, max_examples=10)  # for `make quick`
 settings.load_profile("shared machine")
+
+
+@pytest.fixture(scope="session")
+def checkpoint_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return a function that returns a small checkpoint of a kind, which no test changes."""
+    from tests.checkpoints import write
+
+    return cache(lambda kind: write(kind, tmp_path_factory.mktemp("checkpoint")))
 
 
 @pytest.fixture(scope="module")

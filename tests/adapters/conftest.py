@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests import reference_a2d, reference_dream, reference_llada
+from tests import reference_a2d, reference_dream
 from tests.block_checkpoints import END
 
 
 @pytest.fixture(scope="session")
-def llada(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def llada(checkpoint_of: Callable[[str], Path]) -> Path:
     """A LLaDA, which no test changes."""
-    return reference_llada.checkpoint(tmp_path_factory.mktemp("llada"))
+    return checkpoint_of("llada")
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@ gone with its request.
 """
 
 import gc
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import Mock, patch
 
@@ -15,7 +16,6 @@ from dise_adapters.local.decoder.own import OwnBody
 from dise_core import LLM, Candidates, Distribution, Read, SamplingParams
 from dise_core.errors import ModelError
 from dise_core.plans.reading import CacheHint, CacheSlot, Guidance
-from tests import reference_dream
 from tests.reference_llada import ReferenceLLaDA, checkpoint, naive_decode, naive_flexible
 
 PROMPTS = [np.random.default_rng(n).integers(0, 48, n).tolist() for n in (1, 5, 12, 30)]
@@ -95,12 +95,9 @@ def read_twice(
 
 @pytest.mark.parametrize("kind", ["llada", "dream"])
 def test_a_window_of_the_whole_text_and_one_that_changed_nothing_are_exact(
-    llada: Path, tmp_path: Path, kind: str
+    checkpoint_of: Callable[[str], Path], kind: str
 ) -> None:
-    folder = llada
-    if kind == "dream":
-        folder = reference_dream.write_checkpoint(tmp_path)
-    llm = LLM(str(folder))
+    llm = LLM(checkpoint_of(kind))
     ids = np.random.default_rng(0).integers(0, 45, 20)
     changed = ids.copy()
     changed[5:9] = 7

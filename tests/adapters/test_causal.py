@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -69,9 +70,9 @@ def test_position_0_has_no_answer(tmp_path: Path) -> None:
 
 
 def test_an_auto_regressive_model_scores_by_its_own_perplexity_and_cannot_denoise(
-    tmp_path: Path,
+    checkpoint_of: Callable[[str], Path],
 ) -> None:
-    folder = checkpoint(tmp_path, llama())
+    folder = str(checkpoint_of("llama"))
     llm = LLM(folder)
     [answer] = llm.score("abc", "def", ScoringParams(scorer="ar-perplexity"))
     expected = naive_logprobs(folder, [0, 1, 2, 3, 4, 5])[2:]

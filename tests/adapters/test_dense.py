@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,9 @@ from safetensors.torch import load_file
 
 from dise_adapters.local.loading import loader, stored
 from dise_core import LLM, CheckpointError, LogProbs
-from tests import reference_a2d, reference_dream, reference_llada
 from tests.adapters.agreement import logprobs
+from tests.checkpoints import write
 from tests.reference_backbone import edited
-
-WRITERS: dict[str, Callable[[Path], Path]] = {
-    "llada": reference_llada.checkpoint,
-    "dream": reference_dream.write_checkpoint,
-    "qwen3": reference_a2d.write_checkpoint,
-}
 
 WITHOUT_MODELS = """
 import sys
@@ -34,9 +27,9 @@ print(*(name for name in sys.modules if name in ("torch._dynamo", "transformers.
 """
 
 
-@pytest.fixture(params=WRITERS)
+@pytest.fixture(params=["llada", "dream", "qwen3"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return WRITERS[request.param](tmp_path / request.param)
+    return write(request.param, tmp_path / request.param)
 
 
 def by_transformers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> LogProbs:
@@ -107,7 +100,7 @@ def test_what_is_wrong_with_weights_is_told_as_ever(folder: Path) -> None:
 def test_a_tied_head_that_is_stored_too_is_left_to_transformers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = WRITERS["qwen3"](tmp_path / "qwen3")
+    folder = write("qwen3", tmp_path / "qwen3")
     assert json.loads((folder / "config.json").read_text())["tie_word_embeddings"]
     stored = load_file(folder / "model.safetensors")["model.embed_tokens.weight"]
     change(folder, **{"lm_head.weight": stored + 1})

@@ -1,6 +1,7 @@
 """What a GPU would run, run on a CPU; how much is free, and what is planned from it."""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -15,7 +16,6 @@ from dise_core import LLM, Distribution, InputError, Read, Reading, SamplingPara
 from dise_core.models.attention import BIDIRECTIONAL
 from dise_core.params.engine import EngineConfig
 from dise_core.plans.reading import Guidance
-from tests import tiny_causal
 from tests.reference_llada import checkpoint
 
 CPU = torch.device("cpu")
@@ -103,9 +103,8 @@ def test_on_cuda_half_of_the_free_memory_is_room_for_texts(
     assert found == (tokens, 0)
 
 
-def test_a_judge_is_loaded_in_its_own_type(tmp_path: Path) -> None:
-    llm = LLM("countdown", judge=tiny_causal.checkpoint(tmp_path, tiny_causal.llama()),
-              judge_dtype="bfloat16")  # fmt: skip
+def test_a_judge_is_loaded_in_its_own_type(checkpoint_of: Callable[[str], Path]) -> None:
+    llm = LLM("countdown", judge=checkpoint_of("llama"), judge_dtype="bfloat16")
     types = {
         name: predictor._reader._body._embed.keywords["weight"].dtype  # type: ignore[attr-defined]
         for name, predictor in llm.planner.predictors.items()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +17,7 @@ from torch import Tensor
 from dise_core import LLM, AsyncLLM, CheckpointError, Distribution, InputError, Read
 from dise_core.params.engine import EngineConfig
 from dise_core.testing import ToyPredictor
-from tests import published, reference_gpt2, reference_llada, reference_modernbert, tiny_causal
+from tests import checkpoints, reference_llada
 from tests.adapters.agreement import ROUNDED
 from tests.app.serving import serving
 from tests.commands import Dise
@@ -28,18 +27,10 @@ from tests.tiny_lora import ALPHA, RANK, eighths, exact, linear, merged, pair, p
 WTE, FF_OUT = "model.transformer.wte", "model.transformer.ff_out"
 QUERY = "model.transformer.blocks.0.q_proj"
 
-Write = Callable[[Path], Path | str]
+KINDS = "llada", "a2d-qwen2", "sdar", "llada-moe", "llada2", "modernbert", "diffugpt", "llama"
+"""Tied and with biases, with weights that are split, run by transformers, a judge, and others."""
 
-FAMILIES: dict[str, tuple[Write, dict[str, Any]]] = {
-    "llada": (reference_llada.checkpoint, {}),
-    "a2d-qwen2, tied, with biases": (published.A2D_QWEN2.write, {}),
-    "sdar": (published.SDAR.write, {}),
-    "llada-moe": (published.LLADA_MOE.write, {}),
-    "llada2, whose weights are split": (published.LLADA2.write, {}),
-    "modernbert, by transformers": (reference_modernbert.write_checkpoint, {}),
-    "gpt2": (reference_gpt2.write_checkpoint, {"adapter": "diffugpt", "mask_token_id": 5}),
-    "a judge": (lambda path: tiny_causal.checkpoint(path, tiny_causal.llama()), {}),
-}
+OPTIONS: dict[str, dict[str, Any]] = {"diffugpt": {"adapter": "diffugpt", "mask_token_id": 5}}
 
 
 def logprobs(folder: Path, **options: Any) -> np.ndarray:
@@ -64,11 +55,10 @@ def llada(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_answers_and_integers_are_the_merged_checkpoints(family: str, tmp_path: Path) -> None:
-    make, options = FAMILIES[family]
-    folder = Path(make(tmp_path / "model"))
-    weights, tensors, changed, is_turned = exact(folder), {}, {}, family == "gpt2"
+@pytest.mark.parametrize("kind", KINDS)
+def test_answers_and_integers_are_the_merged_checkpoints(kind: str, tmp_path: Path) -> None:
+    folder, options = checkpoints.write(kind, tmp_path / "model"), OPTIONS.get(kind, {})
+    weights, tensors, changed, is_turned = exact(folder), {}, {}, kind == "diffugpt"
     for seed, module in enumerate(linear(weights)):
         weight = weights[f"{module}.weight"]
         of_module = pair(module, *(weight.T if is_turned else weight).shape, seed=seed)

@@ -26,7 +26,6 @@ from tests.adapters.agreement import assert_alike
 from tests.block_checkpoints import BLOCK, KINDS, assert_exact, load, texts_of
 from tests.reference_backbone import block_causal
 from tests.reference_blocks import reference_of
-from tests.tiny_causal import checkpoint, llama
 
 pytestmark = pytest.mark.usefixtures("short")
 
@@ -38,12 +37,11 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=[*KINDS, "causal"])
 def loaded(
-    request: pytest.FixtureRequest, folders: dict[str, Path], tmp_path: Path
+    request: pytest.FixtureRequest, folders: dict[str, Path], checkpoint_of: Callable[[str], Path]
 ) -> Callable[..., MaskPredictor]:
     """Return what loads a model: one in blocks, shifted or not, or an auto-regressive one."""
     if request.param == "causal":
-        folder = checkpoint(tmp_path, llama())
-        return lambda **options: LLM(folder, **options).predictor
+        return lambda **options: LLM(checkpoint_of("llama"), **options).predictor
     return lambda **options: load(request.param, folders[request.param], **options)
 
 

@@ -16,7 +16,6 @@ from dise_adapters.local.decoder.integers import Int4Linear, Int8Linear, PackedI
 from dise_adapters.local.decoder.layer import JoinedExperts
 from dise_adapters.local.loading.quantization import Quantizer
 from dise_core import LLM, Distribution, InputError, Read
-from tests import tiny_causal
 from tests.adapters import agreement
 from tests.published import LLADA2
 from tests.reference_backbone import edited
@@ -80,9 +79,9 @@ def test_the_matrices_are_rounded_and_nothing_else(
 
 
 def test_rounded_states_change_answers_as_int8_weights_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    llada: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = checkpoint(tmp_path)
+    folder = llada
     plain, fast = logprobs(folder), logprobs(folder, quantization="int8")
     monkeypatch.setattr(integers, "multiplies_integers", lambda: False)
     of_weights = np.abs(plain - logprobs(folder, quantization="int8")).mean()
@@ -224,8 +223,8 @@ def test_experts_are_rounded_one_by_one(kind: str, tmp_path: Path) -> None:
     assert np.abs(plain - found).mean() > 5 * np.abs(found - expected).mean()
 
 
-def test_a_model_without_linear_layers_is_refused(tmp_path: Path) -> None:
-    folder = tiny_causal.checkpoint(tmp_path, tiny_causal.gpt2())
+def test_a_model_without_linear_layers_is_refused(checkpoint_of: Callable[[str], Path]) -> None:
+    folder = checkpoint_of("gpt2")
     with pytest.raises(InputError, match=r"covers linear layers, which are only 0% of the decoder"):
         LLM(folder, quantization="int8")
 

@@ -27,7 +27,7 @@ from dise_decide import (
     Question,
     ScoreQuestion,
 )
-from tests import byte_checkpoints, reference_dream, reference_llada, tiny_causal
+from tests import byte_checkpoints, reference_dream, reference_llada
 from tests.reference_dream import ReferenceDream
 from tests.reference_llada import ReferenceLLaDA
 
@@ -98,8 +98,8 @@ def test_masked_models_answer_as_a_naive_softmax_over_one_text(
         assert shares == pytest.approx(softmax(means), abs=1e-5)
 
 
-def test_a_judge_answers_by_its_next_tokens(tmp_path: Path) -> None:
-    folder = tiny_causal.checkpoint(tmp_path, tiny_causal.llama())
+def test_a_judge_answers_by_its_next_tokens(checkpoint_of: Callable[[str], Path]) -> None:
+    folder = checkpoint_of("llama")
     llm, logprobs = LLM(folder), causal(AutoModelForCausalLM.from_pretrained(folder).eval())
     decided = llm.decide(INPUT, QUESTIONS, CLOZE)
     tokenizer = llm.predictor.tokenizer
