@@ -11,7 +11,7 @@ from dise_core import users
 from dise_core.arrays import Floats, Ids, LogProbs, Mask
 from dise_core.constraints.constraint import Constraint
 from dise_core.lazy import lazily
-from dise_core.models.attention import Attention, Bidirectional, BlockCausal, Causal
+from dise_core.models.attention import Attention, Bidirectional, BlockCausal, Canvases, Causal
 from dise_core.models.backend import Backend, LoadedModule, Reader
 from dise_core.models.completion import completed, noise_levels
 from dise_core.models.info import ModelInfo
@@ -61,7 +61,7 @@ __getattr__ = lazily(__name__, HOMES)
 
 __all__ = [
     "INTERFACE_VERSION", "Ability", "AsyncLLM", "LLM", "Attention", "Backend", "Bidirectional",
-    "BlockCausal", "Bounds", "CacheHint", "CacheRoom", "CacheSlot", "Candidates",
+    "BlockCausal", "Bounds", "CacheHint", "CacheRoom", "CacheSlot", "Candidates", "Canvases",
     "Canvas", "Causal", "Confidence", "Constraint", "Denoiser", "Distribution", "Drafts",
     "Entry", "Evaluation", "Floats", "Generation", "Guidance", "Ids", "LengthController",
     "LoadedModule", "LogProbs", "Mask",

@@ -12,12 +12,14 @@ class BlockGrid:
     origin: int = 0
 
     def start_of(self, position: int) -> int:
-        """Return the first position of the block that holds the position."""
-        return position - (position - self.origin) % self.length
+        """Return the first position of the block that holds the position; the text's own
+        for a block that begins before it.
+        """
+        return max(0, position - (position - self.origin) % self.length)
 
     def spans(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Yield the half-open range of each block in [start, stop), clipped to that range."""
         while start < stop:
-            end = min(self.start_of(start) + self.length, stop)
+            end = min(start + self.length - (start - self.origin) % self.length, stop)
             yield start, end
             start = end

@@ -118,15 +118,17 @@ class Asking:
 
     def _together(self, subject: Subject, questions: Sequence[ShownQuestion]) -> SlotText | str:
         """Return one text with all questions, or why they cannot share one."""
-        info, block = self._info, self._info.block_length
+        info = self._info
         if info.is_autoregressive:
             return f"{info.name!r} is auto-regressive: a later answer would depend on earlier ones"
         try:
             text = self._text(subject, questions)
         except TooLongError as error:
             return str(error)
-        if block is not None and text.slots[0].start // block != (text.stop - 1) // block:
-            return f"their slots lie in several blocks of {block} tokens"
+        start, last = text.slots[0].start, text.stop - 1
+        blocks = info.blocks(start)
+        if blocks is not None and blocks.start_of(start) != blocks.start_of(last):
+            return f"their slots lie in several blocks of {blocks.length} tokens"
         return text
 
     def _text(self, subject: Subject, questions: Sequence[ShownQuestion]) -> SlotText:

@@ -9,7 +9,6 @@ from itertools import islice
 import numpy as np
 
 from dise_core.arrays import Floats, Ids
-from dise_core.blocks import BlockGrid
 from dise_core.models.info import ModelInfo
 from dise_core.plans.plan import READS_AT_ONCE, Plan, gather
 from dise_core.plans.reading import Read
@@ -41,14 +40,16 @@ class SlotReading:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Row:
-    """A text to read, and the labels that it answers. context_ids: see Read."""
+    """A text to read, and the labels that it answers. context_ids, start: see Read."""
 
     ids: Ids
     labels: Sequence[SlotLabel]
     context_ids: Ids | None = None
+    start: int = 0
 
     def read(self, positions: Sequence[int], readout: Readout) -> Read:
-        return Read(self.ids, np.array(positions, np.int64), readout, context_ids=self.context_ids)
+        where, context = np.array(positions, np.int64), self.context_ids
+        return Read(self.ids, where, readout, context_ids=context, start=self.start)
 
 
 def read_slots(texts: Sequence[SlotText], info: ModelInfo) -> Plan[list[SlotReading]]:
@@ -101,8 +102,8 @@ def _rows(text: SlotText, info: ModelInfo) -> list[_Row]:
     """
     if info.is_autoregressive:
         return _next_token_rows(text)
-    grid = None if info.block_length is None else BlockGrid(info.block_length)
-    within, across = list[SlotLabel](), list[_Row]()
+    start = text.slots[0].start
+    grid, within, across = info.blocks(start), list[SlotLabel](), list[_Row]()
     for index, slot in enumerate(text.slots):
         for label, ids in enumerate(slot.labels):
             stop = slot.start + len(ids)
@@ -111,8 +112,8 @@ def _rows(text: SlotText, info: ModelInfo) -> list[_Row]:
                 continue
             context = text.ids.copy()
             context[slot.start : stop] = ids
-            across.append(_Row(text.ids, [(index, label)], context))
-    return [*([_Row(text.ids, within)] if within else []), *across]
+            across.append(_Row(text.ids, [(index, label)], context, start))
+    return [*([_Row(text.ids, within, start=start)] if within else []), *across]
 
 
 def _next_token_rows(text: SlotText) -> list[_Row]:

@@ -3,6 +3,7 @@
 from typing import TypeVar
 
 from dise_core.errors import InputError
+from dise_core.models.attention import BlockCausal
 from dise_core.models.info import ModelInfo
 from dise_core.params.requests import SamplingParams, Scoring
 from dise_core.scoring.calibration import Calibration
@@ -29,8 +30,9 @@ def fitted(params: P, info: ModelInfo, calibration: Calibration | None = None) -
         if length is not None:
             _check_blocks(params, length)
         changes["length"] = params.length or ("fixed" if length is None else "until-end")
-        if params.cache == "exact" or (length is not None and params.cache != "none"):
-            changes["cache"] = "none" if length is None else "exact"
+        is_causal = isinstance(info.attention, BlockCausal)
+        if params.cache == "exact" or (is_causal and params.cache != "none"):
+            changes["cache"] = "exact" if is_causal else "none"
         if info.noise == "uniform" and params.cache in ("prefix", "dual"):
             raise InputError(
                 f"cache={params.cache!r}: {info.name!r:.80} has uniform noise, and what "

@@ -252,7 +252,7 @@ class ResolvedWriting(Resolved):
     def _written(self, number: int) -> Plan[Generation]:
         """Return a plan of the answer of that number."""
         noise = Noise.for_request(self.params.seed or 0, self.prompt.ids, number)
-        memory = memory_of(self.denoiser.info, self.params)
+        memory = memory_of(self.denoiser.info, self.params, len(self.prompt.ids))
         denoiser = replace(self.denoiser, sample=number, noise=noise, memory=memory)
         return self.writer.write(self.prompt.ids, denoiser, self.scorer)
 

@@ -49,3 +49,19 @@ class BlockCausal(Attention):
 
     def num_seen(self, positions: Ids) -> Ids:
         return (positions // self.length + 1) * self.length
+
+
+@dataclass(frozen=True, slots=True)
+class Canvases(Attention):
+    """A position of a canvas attends to all of it and to the finished text before.
+
+    That text, the prompt and the canvases of `Read.context_ids`, is read causally.
+    Positions count from where canvases begin, `Read.start`: a prompt's are negative, and
+    each attends to itself and earlier ones. Source: DiffusionGemma.
+    """
+
+    length: int
+
+    def num_seen(self, positions: Ids) -> Ids:
+        borders = (positions // self.length + 1) * self.length
+        return np.where(positions < 0, positions + 1, borders)

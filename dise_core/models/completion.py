@@ -8,7 +8,7 @@ import numpy as np
 
 from dise_core.arrays import Floats, Ids
 from dise_core.errors import InputError
-from dise_core.models.attention import BlockCausal
+from dise_core.models.attention import Canvases
 from dise_core.models.info import ModelInfo
 from dise_core.models.predictor import Ability
 from dise_core.noise import Noise
@@ -18,27 +18,27 @@ from dise_core.plans.reading import CacheHint, Read
 def completed(read: Read, info: ModelInfo) -> Read:
     """Return the Read as the model runs it; done twice, it changes nothing more.
 
-    Under block-causal attention a text that ends inside a block goes on with end tokens
-    up to the block's border, though never beyond max_length: an incomplete block would be
-    seen with fewer neighbours than any in training. Not so without an end token, and for
-    a complete Read. Under uniform noise tokens are drawn where masks stand, each by its
-    position, and the Read tells its noise level.
+    With blocks or canvases of its own, a text that ends inside one goes on with `fills`:
+    an incomplete block would be seen with fewer neighbours than any in training. Not so
+    without an end token, and for a complete Read. In canvases each is read after the
+    finished text before it: `context_ids`, or the text itself. Under uniform noise tokens
+    are drawn where masks stand, each by its position, and the Read tells its noise level
+    if the model is told.
     """
     if info.noise == "uniform":
         read = _drawn(read, info)
-    if not isinstance(info.attention, BlockCausal):
-        if read.context_ids is None:
-            return read
-        guidance = read.guidance and replace(read.guidance, context_ids=None)
-        return replace(read, context_ids=None, guidance=guidance)
-    if info.special.eos_id is None or read.is_complete:
+    if info.block_length is None:
+        return read if read.context_ids is None else _with_contexts(read, None, None)
+    if isinstance(info.attention, Canvases):
+        read = _in_canvases(read)
+    elif read.start:
+        read = replace(read, start=0)
+    if read.is_complete:
         return read
     num_tokens = len(read.token_ids)
-    more = border_of(num_tokens, info) - num_tokens
-    # 0 also where max_length ends inside the block, which then stays incomplete.
-    if more <= 0:
+    ends = fills(read.token_ids if read.context_ids is None else read.context_ids, info, read.start)
+    if not len(ends):
         return read
-    ends = np.full(more, info.special.eos_id)
     guidance, cache = read.guidance, read.cache
     if guidance is not None:
         guidance = replace(
@@ -57,15 +57,33 @@ def completed(read: Read, info: ModelInfo) -> Read:
     )
 
 
+def fills(token_ids: Ids, info: ModelInfo, start: int = 0) -> Ids:
+    """Return what follows a finished text up to its last block's border, int64: end
+    tokens, or behind the first end `fill_id`; nothing beyond max_length, without an end
+    token, and for a model without blocks of its own. start: see Read.
+    """
+    end, fill = info.special.eos_id, info.fill_id
+    if info.block_length is None or end is None:
+        return token_ids[:0]
+    more = border_of(len(token_ids), info, start) - len(token_ids)
+    # Less than 0 where max_length ends inside the block, which then stays incomplete.
+    ends = np.full(max(more, 0), end if fill is None else fill)
+    text = token_ids[token_ids != fill]
+    if fill is not None and not (len(text) and info.special.is_end(text[-1:])[0]):
+        ends[:1] = end
+    return ends
+
+
 def noise_levels(read: Read, info: ModelInfo) -> Floats:
     """Return the noise level at each position of the text, float64 [N]: the Read's own;
-    where it tells none, the share of masks in the text, or under block-causal attention
-    in the position's block.
+    where it tells none, the share of masks in the text, or in the position's own block.
     """
-    num_tokens = len(read.token_ids)
+    num_tokens, grid = len(read.token_ids), info.blocks(read.start)
     if read.noise is not None:
         return np.full(num_tokens, read.noise)
-    blocks = np.arange(num_tokens) // (info.block_length or max(num_tokens, 1))
+    length, origin = (max(num_tokens, 1), 0) if grid is None else (grid.length, grid.origin)
+    blocks = (np.arange(num_tokens) - origin % length) // length
+    blocks -= blocks[:1].sum()
     counts = np.bincount(blocks, read.token_ids == info.special.mask_id)
     levels: Floats = (counts / np.bincount(blocks))[blocks]
     return levels
@@ -79,13 +97,34 @@ def _drawn(read: Read, info: ModelInfo) -> Read:
     # Purpose 2, as candidates are drawn by 0 and policies by 1.
     uniforms = (read.draws or Noise(0)).uniforms(positions, purpose=2)
     tokens = (uniforms * info.vocab_size).astype(np.int64)
+
+    def drawn(ids: Ids) -> Ids:
+        return np.where(ids == hidden, tokens, ids)
+
     guidance = read.guidance
     if guidance is not None:
-        ids = np.where(guidance.token_ids == hidden, tokens, guidance.token_ids)
-        guidance = replace(guidance, token_ids=ids)
-    level = float(noise_levels(read, info)[0]) if len(positions) else 0.0
-    ids = np.where(read.token_ids == hidden, tokens, read.token_ids)
-    return replace(read, token_ids=ids, guidance=guidance, noise=level)
+        context = guidance.context_ids
+        context = None if context is None else drawn(context)
+        guidance = replace(guidance, token_ids=drawn(guidance.token_ids), context_ids=context)
+    level = None
+    if info.is_time_conditioned:
+        level = float(noise_levels(read, info)[0]) if len(positions) else 0.0
+    return replace(read, token_ids=drawn(read.token_ids), guidance=guidance, noise=level)
+
+
+def _in_canvases(read: Read) -> Read:
+    """Return a Read that has contexts, and no cache."""
+    if read.cache is not None:
+        read = replace(read, cache=None)
+    if read.context_ids is not None or read.shadow:
+        return read
+    guiding = None if read.guidance is None else read.guidance.token_ids
+    return _with_contexts(read, read.token_ids, guiding)
+
+
+def _with_contexts(read: Read, context: Ids | None, guiding: Ids | None) -> Read:
+    guidance = read.guidance and replace(read.guidance, context_ids=guiding)
+    return replace(read, context_ids=context, guidance=guidance)
 
 
 def _append(context: Ids | None, ends: Ids) -> Ids | None:
@@ -94,7 +133,7 @@ def _append(context: Ids | None, ends: Ids) -> Ids | None:
 
 def check_abilities(read: Read, info: ModelInfo, abilities: frozenset[Ability]) -> None:
     """Raise InputError for a kind of Read that these abilities do not answer."""
-    has_context = read.context_ids is not None and isinstance(info.attention, BlockCausal)
+    has_context = read.context_ids is not None and info.block_length is not None
     if not (has_context or read.shadow):
         return  # as nearly all Reads, so that each costs little
     another = 'take another scorer, such as "dise", or the engine "transformers"'
@@ -109,13 +148,21 @@ def check_abilities(read: Read, info: ModelInfo, abilities: frozenset[Ability]) 
                 f"{info.name!r:.80} cannot read {content} ({ability}) as it is loaded: {advice}",
                 "scorer",
             )
+    if isinstance(info.attention, Canvases) and (read.positions < read.start).any():
+        raise InputError(
+            f"{info.name!r:.80} predicts no token of a prompt, which it reads causally: take a "
+            'selector of response tokens, such as "response-text"',
+            "selector",
+        )
 
 
-def border_of(num_tokens: int, info: ModelInfo) -> int:
-    """Return where a text's last block ends, at most max_length. Block-causal only."""
-    assert isinstance(info.attention, BlockCausal)
-    length = info.attention.length
-    return min(-(-num_tokens // length) * length, info.max_length)
+def border_of(num_tokens: int, info: ModelInfo, start: int = 0) -> int:
+    """Return where a text's last block ends, at most max_length, and at least at `start`
+    in canvases. Only with blocks of its own.
+    """
+    grid = info.blocks(start)
+    assert grid is not None
+    return min(num_tokens + (grid.origin - num_tokens) % grid.length, info.max_length)
 
 
 def _complete_hint(hint: CacheHint, num_tokens: int, info: ModelInfo) -> CacheHint:

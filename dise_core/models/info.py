@@ -3,8 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from dise_core.blocks import BlockGrid
 from dise_core.errors import InputError
-from dise_core.models.attention import BIDIRECTIONAL, Attention, BlockCausal, Causal
+from dise_core.models.attention import BIDIRECTIONAL, Attention, BlockCausal, Canvases, Causal
 from dise_core.sequence import BlockOrigin, SpecialTokens
 
 TemperedConfidence = bool | Literal["drawn"]
@@ -34,14 +35,15 @@ class ModelInfo:
     longest text it accepts, in tokens. tempered_confidence: whether its published sampler
     ranks candidates by their probability after temperature, top-k and top-p rather than
     before; "drawn": only above temperature 0. last_block: how its published sampler
-    writes the last block of a response; only block-causal attention has blocks of its
-    own. noise: what hides a token. is_time_conditioned: whether the model is given the
-    noise level, `Read.noise`, as one of uniform noise always is.
+    writes the last block of a response; only block-causal attention and canvases are
+    blocks of its own. noise: what hides a token. is_time_conditioned: whether the model
+    is given the noise level, `Read.noise`. fill_id: what stands behind the end token of a
+    finished text up to its block's border; None: more end tokens.
 
     Under uniform noise special.mask_id is vocab_size: no token, but what stands in a
     plan's texts where one is hidden. `completed` puts drawn tokens there, so that
     algorithms are the same for both. Raises InputError for uniform noise beside a mask
-    token or block-causal attention.
+    token, causal or block-causal attention.
     """
 
     name: str
@@ -53,6 +55,7 @@ class ModelInfo:
     last_block: LastBlockRule = "masks"
     noise: NoiseKind = "masks"
     is_time_conditioned: bool = False
+    fill_id: int | None = None
 
     def __post_init__(self) -> None:
         if self.noise == "masks":
@@ -66,7 +69,6 @@ class ModelInfo:
             )
         special = replace(self.special, mask_id=self.vocab_size)
         object.__setattr__(self, "special", special)
-        object.__setattr__(self, "is_time_conditioned", True)
 
     @property
     def mask_token_id(self) -> int | None:
@@ -80,10 +82,17 @@ class ModelInfo:
 
     @property
     def block_length(self) -> int | None:
-        """The length of its own blocks under block-causal attention, else None."""
-        return self.attention.length if isinstance(self.attention, BlockCausal) else None
+        """The length of its own blocks or canvases, None if it has neither."""
+        attention = self.attention
+        return attention.length if isinstance(attention, BlockCausal | Canvases) else None
 
     @property
     def block_origin(self) -> BlockOrigin:
         """Where blocks count from: the text's start if attention is block-causal."""
-        return "response" if self.block_length is None else "text"
+        return "text" if isinstance(self.attention, BlockCausal) else "response"
+
+    def blocks(self, start: int) -> BlockGrid | None:
+        """Return its own blocks over a text whose response starts there; None without."""
+        if self.block_length is None:
+            return None
+        return BlockGrid(self.block_length, start if self.block_origin == "response" else 0)

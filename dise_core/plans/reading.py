@@ -95,16 +95,18 @@ class Read:
     `cache`: see CacheHint.
 
     context_ids: the finished text, int64 [N], where token_ids hold masks. Under
-    block-causal attention each block is then read after the finished earlier ones; any
-    other attention ignores it. shadow: answer each position as if it alone were masked,
-    without masking it for the others: its own mask token, which no other token sees,
-    attends to all of the text that the position may see, but for the token at it.
+    block-causal attention each block is then read after the finished earlier ones, and so
+    is each canvas; any other attention ignores it. shadow: answer each position as if it
+    alone were masked, without masking it for the others: its own mask token, which no
+    other token sees, attends to all of the text that the position may see, but for the
+    token at it.
     is_complete: whether no end tokens follow a text that ends inside a block up to the
     block's border. cache_salt: keys and values of a text's beginning are reused by texts
     of the same salt alone. noise: for a time-conditioned model, the share of hidden
     positions among those that are written, in [0, 1], from which its adapter makes its
     own time; None: see `noise_levels`. draws: what draws the tokens there under uniform
-    noise; None as Noise(0). Raises PlanError for parts that do not fit together.
+    noise; None as Noise(0). start: where canvases begin, the length of the prompt; models
+    without canvases ignore it. Raises PlanError for parts that do not fit together.
     """
 
     token_ids: Ids
@@ -120,6 +122,7 @@ class Read:
     cache_salt: str = field(default="", repr=False)
     noise: float | None = None
     draws: Noise | None = None
+    start: int = 0
 
     def __post_init__(self) -> None:
         length = _length("token_ids", self.token_ids)
@@ -134,6 +137,8 @@ class Read:
             self._check_streams(length)
         if self.noise is not None and not 0 <= self.noise <= 1:
             raise PlanError(f"a Read's noise is a share in 0..1, not {self.noise}")
+        if not 0 <= self.start <= length:
+            raise PlanError(f"a Read's canvases start in 0..{length}, not at {self.start}")
         readout = self.readout
         if isinstance(readout, TokenLogProbs | TopLogProbs) and readout.targets is not None:
             num_targets = _length("targets", readout.targets)

@@ -14,7 +14,7 @@ class Row:
     """One sequence to run through the model, and the indices of the Reads that it
     answers.
 
-    context_ids, cache_salt: see Read. num_shadows: the mask tokens that run beside the
+    context_ids, cache_salt, start: see Read. num_shadows: the mask tokens that run beside the
     text.
     """
 
@@ -26,6 +26,7 @@ class Row:
     context_ids: Ids | None = None
     num_shadows: int = 0
     cache_salt: str = ""
+    start: int = 0
 
     @property
     def num_sequences(self) -> int:
@@ -33,7 +34,8 @@ class Row:
 
     @property
     def num_tokens(self) -> int:
-        context = 0 if self.context_ids is None else len(self.context_ids)
+        # Canvases run beside the finished text, and the prompt is part of that alone.
+        context = 0 if self.context_ids is None else len(self.context_ids) - self.start
         return (len(self.token_ids) + context + self.num_shadows) * self.num_sequences
 
 
@@ -61,12 +63,15 @@ def _row(reads: Sequence[Read], indices: tuple[int, ...]) -> Row:
         read.context_ids,
         num_shadows,
         read.cache_salt,
+        read.start,
     )
 
 
 def row_key(read: Read) -> tuple[object, ...]:
     """Return what Reads have in common that share a row."""
-    ids = (read.token_ids.tobytes(), _bytes(read.context_ids))
+    # Without a context there are no canvases, so where they start makes no difference.
+    start = 0 if read.context_ids is None else read.start
+    ids = (read.token_ids.tobytes(), _bytes(read.context_ids), start)
     guidance = read.guidance and (
         read.guidance.token_ids.tobytes(),
         _bytes(read.guidance.context_ids),

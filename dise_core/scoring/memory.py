@@ -113,7 +113,7 @@ def _gaps(read: Read, logprobs: LogProbs | None, hint: CacheHint | None) -> Read
     assert isinstance(read.readout, TokenLogProbs), "only a text's own tokens are known"
     is_missing = np.isnan(logprobs)
     positions, readout = read.positions[is_missing], read.readout.at(is_missing)
-    return Read(read.token_ids, positions, readout, cache=hint)
+    return Read(read.token_ids, positions, readout, cache=hint, start=read.start)
 
 
 def _fill(read: Read, logprobs: LogProbs, gaps: Reading) -> Reading:

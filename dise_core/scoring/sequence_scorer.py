@@ -168,9 +168,10 @@ def regenerate(
     top_ids, logprobs = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
     if len(positions) == 0:
         return TokenReport(np.zeros(0, np.float32), top_ids, logprobs)
-    reads = [Read(ids, positions, TokenLogProbs(sequence.response))]
+    start = sequence.prompt_length
+    reads = [Read(ids, positions, TokenLogProbs(sequence.response), start=start)]
     if top_logprobs:
-        reads.append(Read(ids, positions, TopLogProbs(top_logprobs)))
+        reads.append(Read(ids, positions, TopLogProbs(top_logprobs), start=start))
     regenerated, *top = yield reads
     if top:
         top_ids, logprobs = top[0].token_ids, top[0].logprobs

@@ -7,7 +7,6 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from dise_core import Floats, Ids, MaskPredictor, Noise, Read, Reading
-from dise_core.blocks import BlockGrid
 from dise_core.plans.readouts import READOUTS, Candidates, Distribution, TokenLogProbs, TopLogProbs
 from dise_core.testing.answers import ask
 from dise_core.testing.batches import check_batch, check_longest, check_repeated
@@ -57,7 +56,8 @@ def check_mask_predictor(
         check_rows(predictor, _with_mask(ids, predictor), tolerance, logits)
     if predictor.info.block_length is not None and "two-stream" in predictor.abilities:
         for ids in texts if predictor.info.special.mask_id is not None else ():
-            _check_two_streams(predictor, ids, BlockGrid(predictor.info.block_length), tolerance)
+            for start in (0, len(ids) // 2) if predictor.info.block_origin == "response" else (0,):
+                _check_two_streams(predictor, ids, start, tolerance)
 
 
 def _check_drawn(predictor: MaskPredictor, ids: Ids) -> None:
@@ -74,18 +74,21 @@ def _check_drawn(predictor: MaskPredictor, ids: Ids) -> None:
 
 
 def _check_two_streams(
-    predictor: MaskPredictor, context: Ids, grid: BlockGrid, tolerance: float
+    predictor: MaskPredictor, context: Ids, first: int, tolerance: float
 ) -> None:
-    """Check that each block is read after the finished blocks before it."""
-    masked = context.copy()
-    masked[::2] = predictor.info.special.masking_id
-    everywhere = np.arange(len(context))
-    read = Read(masked, everywhere, TokenLogProbs(context), context_ids=context)
-    [together] = ask(predictor, [read])
-    for start, stop in grid.spans(0, len(context)):
-        text, positions = np.append(context[:start], masked[start:stop]), everywhere[start:stop]
-        [alone] = ask(predictor, [Read(text, positions, TokenLogProbs(context[positions]))])
-        difference = gap_between(alone.logprobs, together.logprobs[positions])
+    """Check that each block from `first` on is read after the finished text before it."""
+    masked, grid = context.copy(), predictor.info.blocks(first)
+    masked[first::2] = predictor.info.special.masking_id
+    positions = np.arange(first, len(context))
+    targets = TokenLogProbs(context[positions])
+    [together] = ask(
+        predictor, [Read(masked, positions, targets, context_ids=context, start=first)]
+    )
+    for start, stop in grid.spans(first, len(context)) if grid else ():
+        text, positions = np.append(context[:start], masked[start:stop]), np.arange(start, stop)
+        targets = TokenLogProbs(context[positions])
+        [alone] = ask(predictor, [Read(text, positions, targets, start=first)])
+        difference = gap_between(alone.logprobs, together.logprobs[positions - first])
         promise = "with context_ids a block must be read after the finished ones before it"
         message = f"{promise}: its log-probabilities differ by {difference}"
         expect(difference <= tolerance, message)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar, Self
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from dise_core import MaskPredictor, Read, Reading
 from dise_core.arrays import Ids
 from dise_core.errors import InputError
-from dise_core.models.attention import BIDIRECTIONAL, Attention, BlockCausal
+from dise_core.models.attention import BIDIRECTIONAL, Attention, Canvases
 from dise_core.models.completion import completed
 from dise_core.models.info import ModelInfo
 from dise_core.models.predictor import Ability
@@ -78,6 +79,8 @@ class ToyPredictor(MaskPredictor):
     ) -> None:
         generator = np.random.default_rng(seed)
         self.info = ModelInfo("toy", VOCAB_SIZE, max_length, SPECIAL, attention)
+        if isinstance(attention, Canvases):
+            self.abilities = frozenset({"two-stream"})
         self.tokenizer = LetterTokenizer()
         self.batches: list[list[Ids]] = []
         self._embedding = generator.normal(size=(VOCAB_SIZE, 16))
@@ -92,10 +95,12 @@ class ToyPredictor(MaskPredictor):
     def load(cls, model: str, config: EngineConfig) -> Self:
         return cls()
 
-    def logits(self, ids: Ids) -> Logits:
-        """Return float64 logits [N, V]. A row depends on all that its position sees."""
+    def logits(self, ids: Ids, start: int = 0) -> Logits:
+        """Return float64 logits [N, V]. A row depends on all that its position sees.
+        start: where canvases begin.
+        """
         embedded = self._positions[: len(ids)]
-        positions = np.arange(len(ids))
+        positions = np.arange(len(ids)) - start
         allowed = self.info.attention.allows(positions, positions)
         heard = np.tanh(self._embedding[ids] * embedded)
         context = allowed @ heard / allowed.sum(axis=1, keepdims=True)
@@ -119,15 +124,16 @@ class ToyPredictor(MaskPredictor):
     def _logits_at(self, read: Read, ids: Ids, context: Ids | None) -> Logits:
         if context is None and not read.shadow:
             return self.logits(ids)[read.positions]
-        rows = []
+        rows, blocks = [], self.info.blocks(read.start)
+        logits = partial(self.logits, start=read.start) if read.start and blocks else self.logits
         for position in read.positions:
             if context is None:  # in a single layer one mask is a shadow
                 text = np.where(np.arange(len(ids)) == position, MASK, ids)
             else:
-                assert isinstance(self.info.attention, BlockCausal)
-                start = position - position % self.info.attention.length
+                assert blocks is not None
+                start = blocks.start_of(position)
                 text = np.concatenate([context[:start], ids[start:]])
-            rows.append(self.logits(text)[position])
+            rows.append(logits(text)[position])
         return np.array(rows).reshape(len(rows), VOCAB_SIZE)
 
 

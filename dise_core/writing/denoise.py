@@ -108,8 +108,8 @@ class Denoiser(Sampler):
 
         until_end: stop at the first block that holds an end token, and cut the text
         behind its first one. Under block-causal attention each block is written as if the
-        text ended with it, the last one as ModelInfo.last_block says. Blocks count from
-        `start`, or there from position 0. `steps` are spread over the blocks that hold a
+        text ended with it, the last one as ModelInfo.last_block says, and so is each
+        canvas. Other blocks count from `start`. `steps` are spread over the blocks that hold a
         mask; None commits `rate` tokens per step. Steps count from `first_step` and key
         the sampling noise, so another pass over the same response must start at one not
         yet used. last_valid: a text, int64 [N], that meets the constraint where there is
@@ -127,7 +127,8 @@ class Denoiser(Sampler):
         if self.constraint is not None:
             draft.last_valid = np.full(len(ids), OPEN)
             draft.last_valid[:stop] = OPEN if last_valid is None else last_valid[:stop]
-        blocks = list(self._blocks(ids, start, stop))
+        grid = self.info.blocks(prompt_length) or BlockGrid(self.block_length, start)
+        blocks = list(self._blocks(ids, grid, start, stop))
         for index, (span, masks) in enumerate(blocks):
             num_steps = None if steps is None else max(1, share(steps, index, len(blocks)))
             if (yield from draft.fill(span, masks, num_steps)):
@@ -144,13 +145,14 @@ class Denoiser(Sampler):
     def _to_border(self, canvas: TokenSequence) -> Writing:
         ids, num_more = canvas.ids, 0
         if self.info.block_length is not None and self.info.last_block == "masks":
-            num_more = border_of(len(ids), self.info) - len(ids)
+            num_more = border_of(len(ids), self.info, canvas.prompt_length) - len(ids)
         ids = np.concatenate([ids, self.masks(num_more)]) if num_more else ids
         return Writing.of(ids) if canvas.writing is None else canvas.writing.onto(ids)
 
-    def _blocks(self, canvas: Ids, start: int, stop: int) -> Iterator[tuple[tuple[int, int], Ids]]:
+    def _blocks(
+        self, canvas: Ids, grid: BlockGrid, start: int, stop: int
+    ) -> Iterator[tuple[tuple[int, int], Ids]]:
         """Yield the span and masks of each block with a mask in [start, stop)."""
-        grid = BlockGrid(self.block_length, start if self.info.block_origin == "response" else 0)
         for first, end in grid.spans(start, len(canvas)):
             masked = first + np.flatnonzero(canvas[first:end] == self.mask_id)
             if len(masked) and masked[0] < stop:

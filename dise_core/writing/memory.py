@@ -6,20 +6,21 @@ import numpy as np
 
 from dise_core.arrays import Ids, LogProbs, num_shared
 from dise_core.blocks import BlockGrid
-from dise_core.models.completion import border_of, completed
+from dise_core.models.completion import border_of, fills
 from dise_core.models.info import ModelInfo
 from dise_core.params.requests import SamplingParams
 from dise_core.plans.reading import CacheHint, CacheSlot, Read, Reading
-from dise_core.plans.readouts import TokenLogProbs
 from dise_core.scoring.memory import Memory, asks_own_tokens
 
 
-def memory_of(info: ModelInfo, params: SamplingParams) -> Memory:
-    """Return what a request's passes over one response leave for later ones."""
+def memory_of(info: ModelInfo, params: SamplingParams, start: int = 0) -> Memory:
+    """Return what a request's passes over one response, which begins at `start`, leave
+    for later ones.
+    """
     if info.block_length is not None:
         # A guided pass runs whole.
         is_caching = params.cache != "none" and not params.cfg_scale
-        return FinishedBlocks(info, is_caching)
+        return FinishedBlocks(info, is_caching, start)
     cache = params.cache
     return StepCache(cache) if cache in ("prefix", "dual") else Memory()
 
@@ -59,15 +60,16 @@ class StepCache(Memory):
 
 class FinishedBlocks(Memory):
     """The finished blocks of one response under block-causal attention: their keys and
-    values, and their tokens' log-probabilities, computed once, in one pass. A block
-    counts as known as long as the text up to its end is what it was then.
+    values, and their tokens' log-probabilities, computed once, in one pass; of canvases,
+    which begin at `start`, the log-probabilities. A block counts as known as long as the
+    text up to its end is what it was then.
     """
 
     knows_tokens = True
 
-    def __init__(self, info: ModelInfo, is_caching: bool = True) -> None:
-        self._info = info
-        self._grid = BlockGrid(info.block_length or 1)
+    def __init__(self, info: ModelInfo, is_caching: bool = True, start: int = 0) -> None:
+        self._info, self._start = info, start
+        self._grid = info.blocks(start) or BlockGrid(1)
         self._is_caching = is_caching
         self._slot, self._room = CacheSlot(), 0
         self._cached: Ids = np.zeros(0, np.int64)
@@ -118,4 +120,4 @@ class FinishedBlocks(Memory):
         self._ids, self._logprobs = ids[:stop].copy(), logprobs[:stop]
 
     def _complete(self, text: Ids) -> Ids:
-        return completed(Read(text, text[:0], TokenLogProbs(text[:0])), self._info).token_ids
+        return np.append(text, fills(text, self._info, self._start))

@@ -129,7 +129,7 @@ class Sampler:
             unconditional[:prompt_length] = self.mask_id
             guidance = Guidance(unconditional, scale)
         noise, draws = None, None
-        if self.info.is_time_conditioned:
+        if self.info.is_time_conditioned or self.info.noise == "uniform":
             noise, draws = self._noised(canvas, prompt_length)
         return Read(
             canvas.copy(),
@@ -141,6 +141,7 @@ class Sampler:
             is_complete=is_complete,
             noise=noise,
             draws=draws,
+            start=prompt_length,
         )
 
     def _noised(self, canvas: Ids, prompt_length: int) -> tuple[float | None, Noise]:

@@ -108,7 +108,7 @@ class Ranks(Probe):
         ids = np.repeat(text.ids[None], num_trials, axis=0)
         ids[np.arange(num_trials), positions] = self.random_tokens(random, num_trials)
         readings = yield [
-            Read(row, np.array([at]), Distribution())
+            Read(row, np.array([at]), Distribution(), start=text.prompt_length)
             for row, at in zip(ids, positions, strict=True)
         ]
         return [
@@ -138,7 +138,8 @@ class Distances(Probe):
         masked = text.with_masks(at)
         inputs = {"true": text.ids, "mask": masked, "random": masked.copy()}
         inputs["random"][position] = token
-        readings = yield [Read(ids, at, Distribution()) for ids in inputs.values()]
+        start = text.prompt_length
+        readings = yield [Read(ids, at, Distribution(), start=start) for ids in inputs.values()]
         predicted = {
             name: np.exp(reading.logprobs[0].astype(np.float64))
             for name, reading in zip(inputs, readings, strict=True)

@@ -34,7 +34,8 @@ def is_denoised_greedily(text: TokenSequence, cfg_scale: float = 0.0) -> Plan[bo
 def _is_written(text: TokenSequence, masked: Ids, cfg_scale: float) -> Plan[bool]:
     while len(masked):
         guidance = Guidance.without_prompt(text, masked, cfg_scale)
-        [reading] = yield [Read(text.with_masks(masked), masked, Candidates(), guidance=guidance)]
+        ids, start = text.with_masks(masked), text.prompt_length
+        [reading] = yield [Read(ids, masked, Candidates(), guidance=guidance, start=start)]
         surest = int(np.argmax(reading.confidences))
         if reading.token_ids[surest] != text.ids[masked[surest]]:
             return False

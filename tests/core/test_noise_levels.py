@@ -31,7 +31,7 @@ from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END, MASK, SPECIAL, VOCAB_SIZE
 
 ENDED = SpecialTokens(None, frozenset({END}), END)
-UNIFORM = ModelInfo("mine", VOCAB_SIZE, 40, ENDED, noise="uniform")
+UNIFORM = ModelInfo("mine", VOCAB_SIZE, 40, ENDED, noise="uniform", is_time_conditioned=True)
 PROMPT = [1, 2, 3]
 ONE: dict[str, Any] = {"tokens_per_step": 1}
 

@@ -23,4 +23,5 @@ def masked_read(text: TokenSequence, hidden: Ids, positions: Ids) -> Read:
     after the finished blocks under block-causal attention.
     """
     targets, noise = TokenLogProbs(text.ids[positions]), text.noise_in(hidden)
-    return Read(text.with_masks(hidden), positions, targets, context_ids=text.ids, noise=noise)
+    masked, start = text.with_masks(hidden), text.prompt_length
+    return Read(masked, positions, targets, context_ids=text.ids, noise=noise, start=start)

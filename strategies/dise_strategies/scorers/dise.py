@@ -32,4 +32,5 @@ class DiSE(Scorer):
         return Terms.mean_of(reads, positions, selector.weights(sequence))
 
     def _read(self, sequence: TokenSequence, positions: Ids) -> Read:
-        return Read(sequence.ids, positions, TokenLogProbs(sequence.ids[positions]))
+        targets = TokenLogProbs(sequence.ids[positions])
+        return Read(sequence.ids, positions, targets, start=sequence.prompt_length)

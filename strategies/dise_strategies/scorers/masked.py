@@ -10,5 +10,12 @@ def masked_read(
     `hidden`; a block-causal model reads each block after the finished ones before it.
     """
     masked, noise = text.with_masks(hidden), text.noise_in(hidden)
-    targets = TokenLogProbs(text.ids[positions])
-    return Read(masked, positions, targets, guidance=guidance, context_ids=text.ids, noise=noise)
+    return Read(
+        masked,
+        positions,
+        TokenLogProbs(text.ids[positions]),
+        guidance=guidance,
+        context_ids=text.ids,
+        noise=noise,
+        start=text.prompt_length,
+    )

@@ -1,0 +1,220 @@
+"""What canvases promise: they count from the prompt's end, and a finished one is finished."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dise_core import (
+    LLM,
+    Canvases,
+    CanvasUpdate,
+    Guidance,
+    Ids,
+    InputError,
+    ModelInfo,
+    Noise,
+    Read,
+    Reading,
+    SamplingParams,
+    ScoringParams,
+    SpecialTokens,
+    TokenLogProbs,
+    completed,
+    noise_levels,
+)
+from dise_core.errors import PlanError, TooLongError
+from dise_core.plans.reading import CacheHint, CacheSlot
+from dise_core.testing import ToyPredictor, check_mask_predictor, check_scorer
+from dise_core.testing.toy_model import END, VOCAB_SIZE
+from dise_strategies.scorers.dise import DiSE
+from dise_strategies.scorers.interleaved import InterleavedRegeneration
+from tests.laws.generators import token_ids
+
+FILL = 9
+SPECIAL = SpecialTokens(None, frozenset({END}), END)
+
+
+def info_of(length: int, fill_id: int | None = FILL, **more: Any) -> ModelInfo:
+    attention = Canvases(length)
+    return ModelInfo(
+        "mine", VOCAB_SIZE, 40, SPECIAL, attention, noise="uniform", fill_id=fill_id, **more
+    )
+
+
+class Canvased(ToyPredictor):
+    """A toy of canvases under uniform noise, which keeps the Reads that it gets."""
+
+    def __init__(self, length: int = 4, fill_id: int | None = FILL) -> None:
+        super().__init__(attention=Canvases(length))
+        self.info, self.reads = info_of(length, fill_id), list[Read]()
+
+    def read(self, reads: Any) -> list[Reading]:
+        self.reads += reads
+        return super().read(reads)
+
+
+def naive(text: Ids, position: int, start: int, length: int) -> float:
+    """Return log p of a finished text's own token, the toy's attention written out: of the
+    text only what ends with the position's canvas, which sees all of that.
+    """
+    toy, first = ToyPredictor(), start + (position - start) // length * length
+    ids = text[: first + length]
+    embedded, places = toy._embedding[ids], toy._positions[: len(ids)]
+    context = np.tanh(embedded * places).mean(axis=0)
+    row = (np.tanh(embedded + places + 3 * context) @ toy._head)[position]
+    return float(row[text[position]] - np.logaddexp.reduce(row))
+
+
+def finished(ids: list[int], start: int, length: int) -> Ids:
+    """Return the text up to its canvas's border, its end read and filled behind."""
+    text = ids if ids[-1] == END else [*ids, END]
+    return np.array(text + [FILL] * ((start - len(text)) % length))
+
+
+def test_the_kit_passes_toys_of_canvases() -> None:
+    check_mask_predictor(ToyPredictor(attention=Canvases(4)))
+    check_mask_predictor(Canvased())
+    for scorer in (DiSE(), InterleavedRegeneration(k=2)):
+        check_scorer(scorer, Canvased(), tolerance=1e-6)
+
+
+class FromTheText(Canvased):
+    """Counts its canvases from the text's start, whatever the Read says."""
+
+    def read(self, reads: Any) -> list[Reading]:
+        return super().read([replace(read, start=0) for read in reads])
+
+
+class Unfinished(Canvased):
+    """Reads canvases after what is hidden in earlier ones."""
+
+    def read(self, reads: Any) -> list[Reading]:
+        return super().read([replace(read, context_ids=None) for read in reads])
+
+
+def test_the_kit_finds_canvases_that_are_read_wrongly() -> None:
+    for mutant in (FromTheText(), Unfinished()):
+        with pytest.raises(AssertionError, match="read after the finished ones before it"):
+            check_mask_predictor(mutant)
+
+
+@given(st.integers(1, 5), st.lists(token_ids, min_size=2, max_size=24), st.data())
+def test_the_score_is_that_of_each_canvas_after_the_finished_text(
+    length: int, ids: list[int], data: st.DataObject
+) -> None:
+    """The end is read and never selected; what fills the canvas is neither."""
+    start, toy = data.draw(st.integers(0, len(ids) - 1)), Canvased(length)
+    params = ScoringParams(selector="response")
+    [answer] = LLM(toy).score([ids[:start]], [ids[start:]], params, finished=True)
+    text = finished(ids, start, length)
+    expected = [naive(text, at, start, length) for at in range(start, len(ids))]
+    [output] = answer.outputs
+    assert output.score.value == pytest.approx(np.mean(expected), abs=1e-5)
+    assert [token.logprob for token in output.tokens] == pytest.approx(expected, abs=1e-5)
+    assert {read.start for read in toy.reads} == {start}
+    assert {len(read.token_ids) for read in toy.reads} == {len(text)}
+    assert max(read.positions.max() for read in toy.reads) < len(ids)
+
+
+def test_text_after_a_canvas_never_changes_its_score_and_the_prompt_moves_its_border() -> None:
+    toy, ids = Canvased(), np.random.default_rng(0).integers(0, 9, 24)
+
+    def own(text: Ids, start: int) -> Ids:
+        positions = np.arange(start, len(text))
+        targets = TokenLogProbs(text[positions])
+        return toy.read([Read(text, positions, targets, start=start)])[0].logprobs
+
+    np.testing.assert_allclose(own(ids[:11], 3), own(ids, 3)[:8], atol=1e-6)
+    assert abs(own(ids[:10], 3)[4:7] - own(ids, 3)[4:7]).min() > 1e-4  # cut inside a canvas
+    assert abs(own(ids, 3)[1:] - own(ids, 4)).min() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("ids", "start", "fill_id", "more"),
+    [
+        ([1, 2, 3, 4, 5], 3, FILL, [END, FILL]),
+        ([1, 2, 3, 4, END], 3, FILL, [FILL, FILL]),
+        ([1, 2, 3, END, FILL], 3, FILL, [FILL, FILL]),
+        ([1, 2, 3, 4, 5], 3, None, [END, END]),
+        ([1, 2, 3, 4, 5, 6, 7], 3, FILL, []),
+        ([1, 2, 3], 3, FILL, []),
+        ([1, END, 3, 4], 2, FILL, [END, FILL]),
+    ],
+)
+def test_an_end_and_then_fills_complete_a_canvas(
+    ids: list[int], start: int, fill_id: int | None, more: list[int]
+) -> None:
+    text, info = np.array(ids), info_of(4, fill_id)
+    read = completed(Read(text, text[:0], TokenLogProbs(text[:0]), start=start), info)
+    assert read.token_ids.tolist() == ids + more
+    assert read.context_ids is not None
+    assert read.context_ids.tolist() == ids + more
+    assert completed(read, info).token_ids.tolist() == ids + more
+    whole = completed(Read(text, text[:0], TokenLogProbs(text[:0]), is_complete=True), info)
+    assert whole.token_ids.tolist() == ids
+
+
+def test_a_hidden_end_still_ends_the_text() -> None:
+    """What follows is told by the finished text, not by the one with drawn tokens."""
+    text, hidden = np.array([1, 2, 3, 4, END]), np.array([1, 2, 3, 4, VOCAB_SIZE])
+    read = Read(hidden, text[:0], TokenLogProbs(text[:0]), context_ids=text, start=3)
+    assert completed(read, info_of(4)).token_ids[5:].tolist() == [FILL, FILL]
+
+
+def test_the_time_is_not_told_and_a_cache_not_used() -> None:
+    ids = np.array([1, 2, VOCAB_SIZE, VOCAB_SIZE])
+    guidance = Guidance(np.full(4, VOCAB_SIZE), 1.0, np.array([VOCAB_SIZE] * 2 + [3, 4]))
+    read = Read(ids, ids[:0], TokenLogProbs(ids[:0]), noise=0.5, start=2)
+    cached = completed(replace(read, cache=CacheHint(CacheSlot())), info_of(4))
+    assert (cached.noise, cached.cache) == (None, None)
+    guided = replace(read, context_ids=np.array([1, 2, 3, 4]), guidance=guidance)
+    guided = completed(guided, info_of(4))
+    drawn = (Noise(0).uniforms(np.arange(4), purpose=2) * VOCAB_SIZE).astype(int)
+    assert guided.token_ids[:4].tolist() == [1, 2, *drawn[2:]]
+    assert guided.guidance is not None
+    assert guided.guidance.context_ids is not None
+    assert guided.guidance.token_ids[:4].tolist() == drawn.tolist()
+    assert guided.guidance.context_ids[:4].tolist() == [*drawn[:2], 3, 4]
+
+
+def test_a_canvas_whose_model_is_told_has_a_level_of_its_own() -> None:
+    ids = np.array([1, 2, 3, VOCAB_SIZE, 5, VOCAB_SIZE, VOCAB_SIZE])
+    info = info_of(2, is_time_conditioned=True)
+    read = Read(ids, ids[:0], TokenLogProbs(ids[:0]), start=3)
+    assert noise_levels(read, info).tolist() == [0.0, 0.0, 0.0, 0.5, 0.5, 1.0, 1.0]
+
+
+def test_a_canvas_is_written_like_a_block_and_its_score_told_when_it_is_final() -> None:
+    toy, prompt = Canvased(), [1, 2, 3]
+    params = SamplingParams(max_tokens=11, length="fixed", tokens_per_step=2, seed=3)
+    *updates, answer = LLM(toy).stream(prompt, params)
+    [output] = answer.outputs  # type: ignore[union-attr]
+    told = [dict(each.scored) for each in updates if isinstance(each, CanvasUpdate) and each.scored]
+    assert [sorted(positions) for positions in told] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    text = finished([*prompt, *output.token_ids], 3, 4)
+    for position, logprob in {at: value for each in told for at, value in each.items()}.items():
+        assert logprob == pytest.approx(naive(text, position + 3, 3, 4), abs=1e-5)
+        assert logprob == output.tokens[position].logprob
+    [again] = LLM(toy).score([prompt], [output.token_ids], ScoringParams.of(params))
+    assert output.score.value == pytest.approx(again.outputs[0].score.value, abs=1e-6)
+    assert {read.start for read in toy.reads} == {3}
+
+
+def test_what_canvases_cannot_is_refused_by_one_sentence() -> None:
+    llm = LLM(Canvased())
+    params = ScoringParams(selector="full")
+    with pytest.raises(InputError, match=r"'mine' predicts no token of a prompt, .*response-text"):
+        llm.score([[1, 2]], [[3, 4]], params)
+    with pytest.raises(InputError, match="'mine' cannot read shadows"):
+        llm.score([[1, 2]], [[3, 4]], ScoringParams(scorer="shadow"))
+    with pytest.raises(InputError, match=r"block_length=2: 'mine' has blocks of 4 tokens"):
+        llm.score([[1, 2]], [[3, 4]], ScoringParams(block_length=2))
+    with pytest.raises(PlanError, match=r"canvases start in 0\.\.2, not at 3"):
+        Read(np.arange(2), np.arange(1), TokenLogProbs(np.arange(1)), start=3)
+    small = LLM(Canvased(), max_batch_tokens=18)
+    with pytest.raises(TooLongError, match="takes 19 tokens of a batch"):  # 3 + 8 + 8
+        small.score([[1, 2, 3]], [[4, 5, 6, 7, 8]])
