@@ -29,7 +29,7 @@ from dise_core.plans.plan import Plan
 from dise_core.plans.reading import Read
 from dise_core.plugins.catalog import Catalog
 from dise_core.records import Fields
-from dise_core.writing.canvas import Canvases, CanvasUpdate
+from dise_core.writing.canvas import CanvasStream, CanvasUpdate
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -205,7 +205,7 @@ class AsyncLLM(FromModel):
         plan = request(self.planner, prompt, checked, chat, *more)
         future = asyncio.wrap_future(self.engine.submit(plan, tell, Caller(self.budget)))
         future.add_done_callback(lambda _: news.put_nowait(None))
-        canvases = Canvases(self.predictor)
+        canvases = CanvasStream(self.predictor)
         try:
             while (reads := await news.get()) is not None:
                 for update in canvases.updates(reads):

@@ -29,7 +29,7 @@ from dise_core.plugins.discovery import installed_catalog, with_plugins
 from dise_core.records import Fields, Record
 from dise_core.scoring.calibration import Calibration
 from dise_core.threads import choose_threads
-from dise_core.writing.canvas import Canvases, CanvasUpdate
+from dise_core.writing.canvas import CanvasStream, CanvasUpdate
 
 T = TypeVar("T")
 
@@ -211,7 +211,7 @@ class LLM(FromModel, Verbs):
     ) -> Generator[CanvasUpdate | RequestOutput, None, None]:
         """Yield what each denoising step of a plan commits, then the answer."""
         request = self.engine.request(plan)
-        canvases, reads = Canvases(self.predictor), None
+        canvases, reads = CanvasStream(self.predictor), None
         try:
             request.start()
             while not request.is_finished:

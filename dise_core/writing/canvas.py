@@ -49,7 +49,7 @@ class CanvasUpdate:
     logprobs: tuple[float | None, ...] = ()
 
 
-class Canvases:
+class CanvasStream:
     """The canvases of one request's responses, as they were last seen."""
 
     def __init__(self, predictor: MaskPredictor) -> None:

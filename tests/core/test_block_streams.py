@@ -17,7 +17,7 @@ from dise_core import (
 )
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END, MASK
-from dise_core.writing.canvas import Canvases
+from dise_core.writing.canvas import CanvasStream
 from tests.streamed import parted
 
 
@@ -100,7 +100,7 @@ def test_a_block_of_an_editor_settles_at_its_end() -> None:
 
 
 def test_a_fresh_canvas_tells_again_what_is_known() -> None:
-    canvases = Canvases(ToyPredictor(attention=BlockCausal(2)))
+    canvases = CanvasStream(ToyPredictor(attention=BlockCausal(2)))
     known = np.array([-0.1, -0.2, np.nan, np.nan], np.float32)
 
     def shown(ids: list[int]) -> CanvasUpdate:

@@ -24,7 +24,7 @@ from dise_core.plans.reading import Canvas, Read
 from dise_core.plans.readouts import TokenLogProbs
 from dise_core.sequence import SpecialTokens
 from dise_core.testing import ToyPredictor
-from dise_core.writing.canvas import Canvases
+from dise_core.writing.canvas import CanvasStream
 
 CORPUS = [
     "the naïve café déjà vu, don't",
@@ -196,7 +196,7 @@ def test_tokens_and_bytes_of_an_answer_joined_are_its_text(kind: str, data: st.D
         assert output.text[start:].startswith(text)
 
 
-def shown(canvases: Canvases, read: Read, tokens: dict[int, str]) -> None:
+def shown(canvases: CanvasStream, read: Read, tokens: dict[int, str]) -> None:
     for update in canvases.updates([read]):
         assert not update.is_fresh or not tokens
         tokens |= {token.position: token.text for token in update.committed}
@@ -211,7 +211,7 @@ def test_characters_on_a_canvas_are_whole_once_all_their_tokens_are(order: list[
     names = [table[byte] for byte in text.encode()]
     ids = np.array([tokenizer("byte-level").id_of(name) for name in names], np.int64)
     predictor = llm("byte-level").predictor
-    canvases, tokens = Canvases(predictor), dict[int, str]()
+    canvases, tokens = CanvasStream(predictor), dict[int, str]()
     canvas: Ids = np.full(len(ids), predictor.info.special.mask_id)
     for position in order:
         canvas[position] = ids[position]
