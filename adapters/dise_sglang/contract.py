@@ -6,6 +6,7 @@ from pathlib import Path
 
 BASE = "srt.dllm.algorithm.base.DllmAlgorithm"
 INDEL = "srt.dllm.algorithm.joint_threshold_indel.JointThresholdInDel"
+RENOISE = "srt.dllm.algorithm.gemma4_renoise.Gemma4Renoise"
 MIXIN = "srt.dllm.mixin.scheduler.SchedulerDllmMixin"
 MANAGER = "srt.managers.tokenizer_manager.TokenizerManager"
 CHAT = "srt.entrypoints.openai.serving_chat.OpenAIServingChat"
@@ -25,6 +26,10 @@ USES = {
     f"{INDEL}._apply_edit_operations": (
         "self block_tokens old_block_tokens is_orig_mask prompt_len"
     ),
+    f"{RENOISE}.init_step_state": "self forward_batch",
+    f"{RENOISE}.prepare_inputs": "self model_runner forward_batch states",
+    f"{RENOISE}.run": "self model_runner forward_batch algo_states",
+    f"{RENOISE}.step": STEP,
     f"{MIXIN}.init_diffusion_llm": "self",
     f"{MIXIN}.process_batch_result_dllm": "self batch result",
     f"{MIXIN}._finish_dllm_request_if_needed": "self req",

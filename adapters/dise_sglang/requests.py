@@ -9,8 +9,9 @@ import torch
 from dise_sglang.confidence import confidences_of
 from dise_sglang.recording import BLOCKS, own_logprobs
 
-TOKEN_KEYS = ("step_maps", "written", "dise_logprobs")
-"""A number for each token of the answer, in `meta_info`."""
+NUMBERS = ("step_maps", "written", "dise_logprobs")
+TOKEN_KEYS = (*NUMBERS, "was_there")
+"""A value for each token of the answer, in `meta_info`."""
 
 ANSWER = "dise_answer"
 """What is told of a finished answer, until it is in `meta_info`, at its last token."""
@@ -30,8 +31,10 @@ def attach(_: Any, batch: Any, result: Any) -> None:
     blocks = info.get(BLOCKS) or [None] * len(batch.reqs)
     for row, (req, block) in enumerate(zip(batch.reqs, blocks, strict=True)):
         req.dise_block = block
-        is_prompt = req.extend_end <= len(req.origin_input_ids)
-        if is_prompt and (req.sampling_params.custom_params or {}).get("dise") == "prompt":
+        asked = (req.sampling_params.custom_params or {}).get("dise")
+        # A context that is encoded apart has no logits.
+        is_read = asked == "prompt" and not req.dllm_config.requires_separate_context_encoding
+        if is_read and req.extend_end <= len(req.origin_input_ids):
             _read_prompt(req, row, result.logits_output.full_logits)
 
 
@@ -40,7 +43,8 @@ def _read_prompt(req: Any, row: int, logits: torch.Tensor) -> None:
     length = req.dllm_config.block_size
     span = slice(req.extend_end - length, req.extend_end)
     ids = torch.tensor(req.full_untruncated_fill_ids[span].tolist(), device=logits.device)
-    values = own_logprobs(logits[row * length : (row + 1) * length], ids).tolist()
+    rows = torch.arange(row * length, (row + 1) * length, device=logits.device)
+    values = own_logprobs(logits, rows, ids).tolist()
     req.dise_prompt = {**getattr(req, "dise_prompt", {}), span.start: values}
 
 
@@ -61,7 +65,7 @@ def emit(_: object, scheduler: Any, req: Any) -> None:
 
 
 def _told(scheduler: Any, req: Any, length: int) -> dict[str, Any]:
-    columns = [req.customized_info[key][:length] for key in TOKEN_KEYS]
+    columns = [req.customized_info[key][:length] for key in NUMBERS]
     ids = list(req.origin_input_ids), list(req.output_ids[:length])
     told = {"num_edits": req.dise_edits}
     if (confidences := scheduler.dise_confidences) is not None:

@@ -49,6 +49,9 @@ def request(
             self.time_stats = SimpleNamespace(set_completion_time=lambda: None)
             self.init_diffusion_llm(config)
 
+        def refresh_fill_ids(self) -> None:
+            self.full_untruncated_fill_ids = self.origin_input_ids + self.output_ids
+
         @property
         def seqlen(self) -> int:
             return len(self.origin_input_ids) + len(self.output_ids)
@@ -94,11 +97,13 @@ class Served:
         from sglang.srt.dllm.mixin.scheduler import SchedulerDllmMixin
 
         info, self.runner = runner.predictor.info, runner
+        facts = {
+            "block_size": info.block_length, "mask_id": info.special.mask_id,
+            "requires_separate_context_encoding": False, "first_done_first_out_mode": False,
+        }  # fmt: skip
         self.config = SimpleNamespace(
-            algorithm=name, algorithm_config=settings, block_size=info.block_length,
-            mask_id=info.special.mask_id, requires_separate_context_encoding=False,
-            first_done_first_out_mode=False, **more,
-        )  # fmt: skip
+            algorithm=name, algorithm_config=settings, **{**facts, **more}
+        )
         self.scheduler = SchedulerDllmMixin()
         self.algorithm: Any = None
         nothing = SimpleNamespace(
@@ -143,18 +148,21 @@ class Served:
         return reqs, streamer.answers
 
     def round(self, reqs: Sequence[Any]) -> None:
-        """Run a batch: prompts' blocks first, as the scheduler does."""
-        length = self.config.block_size
+        """Run a batch: prompts' blocks first, as the scheduler does, or whole contexts."""
+        length, is_apart = self.config.block_size, self.config.requires_separate_context_encoding
         for req in reqs:
             if not req.dllm_incomplete_ids or req.dllm_initialized:
                 req._init_fill_ids_for_dllm()
             req._update_block_offset_for_dllm()
             req.determine_dllm_phase()
-            req.extend_end = req.prefix_len + length
+            is_context = is_apart and req.is_dllm_prefill()
+            req.extend_end = req.dllm_block_offset if is_context else req.prefix_len + length
         reqs = [req for req in reqs if req.is_dllm_prefill()] or list(reqs)
         spans = [req.full_untruncated_fill_ids[req.prefix_len : req.extend_end] for req in reqs]
+        mode = SimpleNamespace(is_dllm_extend=lambda: not (is_apart and reqs[0].is_dllm_prefill()))
         batch = SimpleNamespace(
-            batch_size=len(reqs), dllm_prompt_mask=None,
+            batch_size=len(reqs), dllm_prompt_mask=None, forward_mode=mode,
+            dllm_input_preparation_state=None, rids=[str(req.rid) for req in reqs],
             input_ids=torch.tensor([token for span in spans for token in span]),
             contexts=[np.array(req.full_untruncated_fill_ids[: req.prefix_len], np.int64)
                       for req in reqs],
@@ -167,9 +175,9 @@ class Served:
         )  # fmt: skip
         scheduled = SimpleNamespace(
             reqs=reqs, batch_size=lambda: len(reqs), return_logprob=False, prefill_stats=None,
-            dp_cooperation_info=None,
+            dp_cooperation_info=None, forward_mode=mode,
         )  # fmt: skip
         self.scheduler.process_batch_result_dllm(scheduled, result)
         for req in reqs:
             if not req.dllm_incomplete_ids:
-                req.prefix_len = req.extend_end
+                req.prefix_len = req.dllm_block_offset if is_apart else req.extend_end

@@ -12,7 +12,7 @@ import torch
 
 from dise_core import LLM, InputError
 from dise_core.scoring.calibration import Calibration
-from dise_sglang.confidence import CALIBRATION
+from dise_sglang.confidence import CALIBRATION, confidences_of
 from tests.sglang.served import Runner, Served
 from tests.sglang.test_recording import Model
 
@@ -171,6 +171,21 @@ def test_a_calibration_tells_probabilities_of_what_it_holds_for_and_of_nothing_e
         assert why in told[0]["dise"]["uncalibrated"]
 
 
+def test_answers_that_no_policy_of_ours_writes_so_are_scored_and_uncalibrated(
+    llm: LLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calibrated(tmp_path, monkeypatch, holds_for={"texts": "written"})
+    confidences = confidences_of(MODEL, "Gemma4Renoise", {})
+    [prompt, *_], [ids] = prompts_of(llm), [llm.planner.prompt_ids("18-8=10").tolist()]
+    columns = [1] * len(ids), [-0.5] * len(ids), [-0.25] * len(ids)
+    told = confidences.tell(prompt, ids, columns, 64)
+    assert told["score"]["value"] == -0.25
+    assert told["probability"] is None
+    assert told["uncalibrated"] == (
+        "SGLang's Gemma4Renoise writes as no policy does that we calibrate."
+    )
+
+
 def test_one_for_answers_with_any_settings_is_still_about_ours_alone(
     llm: LLM, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,7 +249,7 @@ def test_an_algorithm_with_a_loop_of_its_own_is_left_as_it_is(
     assert recorded(alone) is alone
     assert "EBSampling has a loop of its own" in caplog.text
     assert recorded(stepping).__mro__[2] is stepping
-    assert recorded(renoise := type("Gemma4Renoise", (DllmAlgorithm,), {})) is renoise
+    assert recorded(unknown := type("Unknown", (DllmAlgorithm,), {})) is unknown
 
 
 @pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter")

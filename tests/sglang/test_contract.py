@@ -15,6 +15,7 @@ from tests.sglang.wheel import NONE, VERSIONS, WHEELS, Elsewhere, sglang
 FILES = [
     "dllm/algorithm/__init__", "dllm/algorithm/base", "dllm/algorithm/low_confidence",
     "dllm/algorithm/joint_threshold", "dllm/algorithm/joint_threshold_indel",
+    "dllm/algorithm/gemma4_renoise",
     "dllm/mixin/scheduler", "plugins/hook_registry", "managers/tokenizer_manager",
     "entrypoints/openai/serving_chat", "entrypoints/openai/serving_completions",
 ]  # fmt: skip
@@ -33,6 +34,9 @@ def test_its_scheduler_and_requests_have_the_fields_that_we_read_and_set(version
     for file, texts in {
         "dllm/mixin/scheduler.py": ["req.extend_end", "req.full_untruncated_fill_ids", "batch.reqs",
                                     "result.accept_length_per_req_cpu", "stream_output(batch.reqs"],
+        "dllm/algorithm/gemma4_renoise.py": ['"step": self.max_denoising_steps',
+                                             'state["step"] -= 1', 'state["argmax"] = argmax',
+                                             "super().run(model_runner, forward_batch"],
         "managers/schedule_batch.py": ["self.customized_info:", "self.finished_len", "extend_end"],
         "layers/logits_processor.py": ["customized_info: Optional", "full_logits: Optional"],
         "managers/scheduler_components/output_streamer.py": ["in req.customized_info.items()"],
@@ -56,7 +60,7 @@ def altered(folder: Path, old: str, new: str) -> list[str]:
 def test_what_moved_is_named(tmp_path: Path) -> None:
     assert altered(tmp_path, "", "") == []
     faults = altered(tmp_path, "full_logits: torch.Tensor", "logits_output: Any")
-    assert len(faults) == 4
+    assert len(faults) == 5
     assert faults[0] == (
         "sglang.srt.dllm.algorithm.base.DllmAlgorithm.step takes (self forward_batch "
         "logits_output states), not (self forward_batch full_logits states)."

@@ -1,14 +1,32 @@
 """SGLang's own loops with a record of what they write, beside SGLang alone and beside ours."""
 
+import math
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dise_core import LLM, ScoringParams
+from dise_sglang.recording import BLOCKS, own_logprobs
 from tests.published import LLADA2, SDAR_MOE
 from tests.reference_backbone import edited
+from tests.sglang.canvases import (
+    CONFIDENCE,
+    LENGTH,
+    SETTINGS,
+    SIZE,
+    STEPS,
+    T_MAX,
+    T_MIN,
+    CanvasRunner,
+    Seen,
+    network,
+)
 from tests.sglang.served import Runner, Served
 
 FEW = {"threshold": 0.1, "edit_threshold": 0.05}
@@ -117,3 +135,160 @@ def test_step_maps_and_what_was_written_are_those_of_our_own_policies(
             theirs = np.array(told[req.rid]["step_maps"])[inside - len(prompt)]
             assert theirs.min() >= 1
             assert (np.unique(theirs, return_inverse=True)[1] == ours).all()
+
+
+@pytest.fixture(scope="module")
+def gemma() -> Any:
+    return network()
+
+
+def renoising(runner: CanvasRunner) -> Served:
+    return Served(
+        runner, "Gemma4Renoise", SETTINGS, "no-model-of-ours", block_size=LENGTH,
+        mask_id=-1, requires_separate_context_encoding=True, capture_input_preparation=False,
+    )  # fmt: skip
+
+
+def by_hand(seen: list[Seen]) -> tuple[dict[str, Any], int]:
+    """Return what is to be told of a canvas, and after how many of its forwards it was done,
+    from what they saw and told: naively, in float64.
+    """
+    best, steps, written = np.full(LENGTH, -1), np.zeros(LENGTH, int), np.zeros(LENGTH)
+    edits = count = 0
+    for number, last in enumerate(seen, 1):
+        logits = last.logits.double()
+        logprobs = torch.log_softmax(logits, -1).numpy()
+        now = logprobs.argmax(-1)
+        tempered = torch.log_softmax(logits / temperature(number), -1).numpy()
+        is_sure = -(np.exp(tempered) * tempered).sum(-1).mean() < CONFIDENCE
+        changed, own = now != best, logprobs[np.arange(LENGTH), now]
+        edits += int((changed & (steps > 0)).sum())
+        count += bool(changed.any())
+        steps[changed], written[changed] = count, own[changed]
+        if number == STEPS or (is_sure and not changed.any()):
+            break
+        best = now
+    facts = {"ids": now, "step_maps": steps, "written": written, "dise_logprobs": own}
+    return facts | {"was_there": last.ids.numpy() == now, "edits": edits}, number
+
+
+def temperature(number: int) -> float:
+    """Return the temperature of the step of a canvas of that number, from 1."""
+    return T_MIN + (T_MAX - T_MIN) * (STEPS - number + 1) / STEPS
+
+
+@pytest.mark.parametrize("fdfo", [False, True])
+def test_a_canvas_of_noise_is_told_as_it_was_last_seen_for_no_forward_more(
+    gemma: Any, version: str, fdfo: bool
+) -> None:
+    random = np.random.default_rng(0)
+    prompts = [random.integers(4, SIZE, length).tolist() for length in (1, 5, 23, 30)]
+    plain, runner = CanvasRunner(gemma), CanvasRunner(gemma)
+    asked = (prompts, [20, 32, 10, 32], 3, fdfo)
+    expected, _ = renoising(plain).write(*asked, is_plain=True)
+    reqs, told = renoising(runner).write(*asked, custom={"dise": "prompt"})
+    assert runner.num_forwards == plain.num_forwards
+    assert [req.output_ids for req in reqs] == [req.output_ids for req in expected]
+    lengths, there = set(), []
+    for req in reqs:
+        info, edits = told[req.rid], 0
+        assert "prompt" not in info["dise"]
+        for start in range(0, len(req.output_ids), LENGTH):
+            context = (*req.origin_input_ids, *req.output_ids[:start])
+            seen = [one for one in runner.seen if one.context == context]
+            facts, number = by_hand(seen)
+            own = slice(start, start + LENGTH)
+            assert req.output_ids[own].tolist() == facts["ids"].tolist()
+            end = len(info["step_maps"][own])  # of a canvas, or of the answer
+            for key in ("step_maps", "was_there"):
+                assert info[key][own] == facts[key][:end].tolist()
+            for key in ("written", "dise_logprobs"):
+                assert info[key][own] == pytest.approx(facts[key][:end].tolist(), abs=1e-5)
+            before = seen[number - 2].logits / temperature(number - 1)
+            logprobs = torch.log_softmax(runner.published(seen[number - 1], before), -1)
+            published = logprobs[np.arange(LENGTH), facts["ids"]][:end].tolist()
+            assert info["dise_logprobs"][own] == pytest.approx(published, abs=1e-5)
+            edits += facts["edits"]
+            lengths.add(number)
+            there += info["was_there"][own]
+        assert info["dise"]["num_edits"] == edits > 0
+    assert len(lengths) > 2
+    assert {*there} == {True, False}
+
+
+def batch_of(num_rows: int, is_context: bool) -> Any:
+    """Return a batch of empty contexts, or of canvases behind one token."""
+    return SimpleNamespace(
+        batch_size=num_rows, input_ids=torch.zeros(0 if is_context else num_rows * LENGTH).long(),
+        forward_mode=SimpleNamespace(is_dllm_extend=lambda: not is_context),
+        contexts=[np.zeros(1, np.int64)] * num_rows, rids=[str(row) for row in range(num_rows)],
+        dllm_prompt_mask=None, dllm_input_preparation_state=None,
+    )  # fmt: skip
+
+
+def test_an_empty_batch_of_contexts_tells_nothing_and_the_next_batch_all(
+    gemma: Any, version: str
+) -> None:
+    from sglang.srt.dllm.algorithm import get_algorithm
+
+    runner = CanvasRunner(gemma)
+    algorithm = get_algorithm(renoising(runner).config)
+    assert algorithm.run(runner, batch_of(0, is_context=True)) == (None, [], None, None, False)
+    assert runner.num_forwards == 0
+    output, *_ = algorithm.run(runner, batch_of(2, is_context=False))
+    assert [len(row["was_there"]) for row in output.customized_info[BLOCKS]] == [LENGTH, LENGTH]
+
+
+class Tables(TorchDispatchMode):
+    """Counts the tensors of at least so many numbers that are made."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size, self.count = size, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for one in made if isinstance(made, tuple | list) else [made]:
+            is_large = isinstance(one, torch.Tensor) and one.numel() >= self.size
+            self.count += is_large and not func.is_view
+        return made
+
+
+def test_a_step_of_noise_makes_no_more_tables_over_the_vocabulary_than_sglang(version: str) -> None:
+    from sglang.srt.dllm.algorithm import algo_name_to_cls, get_algorithm_cls
+
+    length, size, counts = 128, 512, []
+    config = SimpleNamespace(
+        algorithm_config={}, block_size=length, mask_id=-1, first_done_first_out_mode=False,
+        capture_input_preparation=False,
+    )  # fmt: skip
+    logits = torch.randn(length, size, generator=torch.Generator().manual_seed(0))
+    for kind in (algo_name_to_cls["Gemma4Renoise"], get_algorithm_cls("Gemma4Renoise")):
+        algorithm = kind(config)
+        algorithm.vocab_size, algorithm.embed_tokens = size, torch.nn.Embedding(size, 4)
+        algorithm.embed_tokens.embed_scale = 2.0
+        batch = SimpleNamespace(batch_size=1, input_ids=torch.zeros(length).long(), rids=["a"])
+        states = algorithm.init_step_state(batch)
+        with torch.no_grad(), Tables(length * size) as tables:
+            algorithm.step(batch, logits, states)
+        counts.append(tables.count)
+    assert counts[0] == counts[1] > 0
+
+
+@pytest.mark.parametrize(
+    ("gap", "expected"), [(19, -5.6028e-9), (40, -4.2484e-18), (0, -0.693147), (-40, -40.0)]
+)
+def test_a_sure_token_is_not_rounded_to_certainty(gap: float, expected: float) -> None:
+    logits = torch.tensor([[3.0, 3.0 + gap, -math.inf]])
+    [value] = own_logprobs(logits, torch.tensor([0]), torch.tensor([1])).tolist()
+    assert value == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_log_probabilities_are_of_the_rows_that_are_asked_for(dtype: torch.dtype) -> None:
+    random = torch.Generator().manual_seed(0)
+    logits = (10 * torch.randn(90, 300, generator=random)).to(dtype)
+    rows = torch.randint(90, (91,), generator=random)
+    ids = torch.randint(300, rows.shape, generator=random)
+    expected = torch.log_softmax(logits.double(), -1)[rows, ids]
+    assert own_logprobs(logits, rows, ids).tolist() == pytest.approx(expected.tolist(), abs=1e-5)

@@ -7,6 +7,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,10 @@ from typing import Any, cast
 import pytest
 
 from dise_sglang import plugin
+
+with warnings.catch_warnings():  # what torch.compile, of SGLang's, imports of torch is deprecated
+    warnings.simplefilter("ignore", DeprecationWarning)
+    importlib.import_module("torch.utils.mkldnn")
 
 WHEELS = Path(__file__).parents[2] / "build" / "sglang"
 """Where `make sglang` puts SGLang, a folder a version."""
@@ -29,7 +34,8 @@ REAL = {
     "sglang.srt.dllm", "sglang.srt.dllm.mixin", "sglang.srt.dllm.mixin.req",
     "sglang.srt.dllm.mixin.scheduler", "sglang.srt.dllm.algorithm",
     *(f"sglang.srt.dllm.algorithm.{name}"
-      for name in ("base", "low_confidence", "joint_threshold", "joint_threshold_indel")),
+      for name in ("base", "low_confidence", "joint_threshold", "joint_threshold_indel",
+                   "gemma4_renoise")),
 }  # fmt: skip
 
 METHODS = {
