@@ -26,6 +26,7 @@ from dise_core import (
     completed,
     noise_levels,
 )
+from dise_core.blocks import BlockGrid
 from dise_core.errors import PlanError, TooLongError
 from dise_core.plans.reading import CacheHint, CacheSlot
 from dise_core.testing import ToyPredictor, check_mask_predictor, check_scorer
@@ -218,3 +219,16 @@ def test_what_canvases_cannot_is_refused_by_one_sentence() -> None:
     small = LLM(Canvased(), max_batch_tokens=18)
     with pytest.raises(TooLongError, match="takes 19 tokens of a batch"):  # 3 + 8 + 8
         small.score([[1, 2, 3]], [[4, 5, 6, 7, 8]])
+
+
+def test_a_prompt_is_seen_by_all_and_sees_what_is_before() -> None:
+    """Two tokens of prompt, canvases of three."""
+    sees = Canvases(3).allows(np.arange(-2, 5), np.arange(-2, 5)).astype(int)
+    assert sees.sum(axis=1).tolist() == [1, 2, 5, 5, 5, 7, 7]
+    assert all(sorted(row, reverse=True) == row for row in sees.tolist())
+
+
+def test_blocks_that_begin_inside_a_text_cover_what_is_before_them() -> None:
+    grid = BlockGrid(4, origin=6)
+    assert [*grid.spans(0, 12)] == [(0, 2), (2, 6), (6, 10), (10, 12)]
+    assert [grid.start_of(position) for position in (1, 2, 9, 10)] == [0, 2, 6, 10]
