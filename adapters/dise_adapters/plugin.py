@@ -9,6 +9,7 @@ from dise_adapters.families.a2d import A2D_QWEN2, A2D_QWEN3
 from dise_adapters.families.causal import CAUSAL
 from dise_adapters.families.diffcoder import DIFFCODER
 from dise_adapters.families.diffullama import DIFFUGPT, DIFFULLAMA
+from dise_adapters.families.diffusion_gemma import DIFFUSION_GEMMA
 from dise_adapters.families.dream import DREAM
 from dise_adapters.families.fast_dllm import FAST_DLLM
 from dise_adapters.families.illada import ILLADA
@@ -42,6 +43,7 @@ FAMILIES = {
     "llada2": LLADA2,
     "diffullama": DIFFULLAMA,
     "diffugpt": DIFFUGPT,
+    "diffusion-gemma": DIFFUSION_GEMMA,
     "llama": CAUSAL,
 }
 

@@ -102,7 +102,7 @@ class CheckpointPredictor(MaskPredictor):
             tied_rows = self.info.vocab_size if is_tied else None
             weights = adapted(weights, loras, family.renamed, tied_rows)
             self.info = replace(self.info, name="+".join([name, *config.loras]))
-        mask_id = self.info.special.mask_id
+        mask_id = self.info.mask_token_id
         self._checkpoint = Checkpoint(family, weights, settings, read, attention, mask_id)
         self._config, self._requested_dtype = config, config.dtype
         self._reader, self._is_fitted = reader, reader is not None
@@ -233,6 +233,8 @@ def _info(
         attention,
         family.tempered_confidence,
         family.last_block,
+        family.noise,
+        fill_id=tokenizer.id_of(family.fill_token) if family.fill_token else None,
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dise_adapters.checkpoint.config import ConfigJson
-from dise_core import Attention, Bidirectional, BlockCausal, Causal, InputError
+from dise_core import Attention, Bidirectional, BlockCausal, Canvases, Causal, InputError
 from dise_core.models.attention import BIDIRECTIONAL
 
 WORDS: dict[type[Attention], str] = {Bidirectional: "full", Causal: "causal"}
@@ -15,7 +15,8 @@ WORDS: dict[type[Attention], str] = {Bidirectional: "full", Causal: "causal"}
 class Varying:
     """Attention that differs between the checkpoints of a family.
 
-    length_field: of config.json, which gives the length of a block. names: regular
+    length_field: of config.json, which gives the length of a block, or of a canvas where
+    `otherwise` is one. names: regular
     expressions for what a checkpoint is called, each with its attention; the first that
     matches a name counts.
     otherwise: the attention where neither tells; None if the user must give block_size.
@@ -28,7 +29,8 @@ class Varying:
     def sources(self, config: ConfigJson, names: Sequence[str]) -> Iterator[tuple[str, Attention]]:
         """Yield each source of the checkpoint's attention, with what it states."""
         if self.length_field is not None and config.fields.get(self.length_field) is not None:
-            yield f"config.json's {self.length_field}", BlockCausal(config.whole(self.length_field))
+            kind = Canvases if isinstance(self.otherwise, Canvases) else BlockCausal
+            yield f"config.json's {self.length_field}", kind(config.whole(self.length_field))
         for name in names:
             for pattern, attention in self.names.items():
                 if re.search(pattern, name, re.IGNORECASE):
@@ -78,6 +80,8 @@ def variants(family: Attention | Varying) -> list[Attention]:
 def in_words(family: Attention | Varying) -> str:
     """Return a family's attention as listings name it, as "block-causal of 4 or 8"."""
     kinds = variants(family)
+    if isinstance(kinds[0], Canvases):
+        return shown(kinds[0])
     words = [WORDS[type(attention)] for attention in kinds if type(attention) in WORDS]
     lengths = {attention.length for attention in kinds if isinstance(attention, BlockCausal)}
     if not lengths:
@@ -89,6 +93,8 @@ def shown(attention: Attention) -> str:
     """Return an attention as errors and listings name it."""
     if isinstance(attention, BlockCausal):
         return f"blocks of {attention.length}"
+    if isinstance(attention, Canvases):
+        return f"canvases of {attention.length}"
     return f"{type(attention).__name__.casefold()} attention"
 
 
@@ -108,7 +114,7 @@ def _unstated(family: Attention | Varying, where: str) -> str:
 def _contradiction(where: str, stated: Attention | None, listed: str, block_size: int) -> str:
     if stated is None:
         return f"block_size=0: {where} is of a format that attends in blocks, of whatever length"
-    if isinstance(stated, BlockCausal):
+    if isinstance(stated, BlockCausal | Canvases):
         return f"block_size={block_size} is not that of {where}: {listed or shown(stated)}"
     by = f" ({listed})" if listed else ""
     return f"{where} attends to the whole text{by}, so it has no blocks: leave out block_size"

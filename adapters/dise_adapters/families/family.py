@@ -11,7 +11,7 @@ from dise_adapters.checkpoint.weights import WeightSource
 from dise_adapters.families.blocks import Varying, attention_of, variants
 from dise_adapters.families.names import architectures, checkpoint_names
 from dise_core.models.attention import BIDIRECTIONAL, Attention, Bidirectional, Causal
-from dise_core.models.info import AnswersFor, LastBlockRule, TemperedConfidence
+from dise_core.models.info import AnswersFor, LastBlockRule, NoiseKind, TemperedConfidence
 from dise_core.models.predictor import ReportShare, unreported
 from dise_core.records import JsonFields
 
@@ -70,7 +70,8 @@ class Family:
     any other that the class lacks is refused. head: the modules between the body and the
     logits; empty for the model's output embeddings alone. mask_tokens, end_tokens: their
     possible names in the vocabulary. mask_id: of every published checkpoint, where their
-    files may not name it. tempered_confidence, last_block: see ModelInfo.
+    files may not name it. tempered_confidence, last_block, noise: see ModelInfo.
+    fill_token: the name of the token behind the end of a finished text, `fill_id` there.
     tokenizer_class: transformers' class.
     takes_gguf: whether GGUF files load too. recognizes: replaces the check of
     architectures and model_types. other_names: regular expressions for what models are
@@ -105,6 +106,8 @@ class Family:
     recognizes: Callable[[JsonFields, str], bool] | None = None
     other_names: Mapping[str, str] = field(default_factory=dict)
     obstacle: Callable[[JsonFields, str], str | None] = lambda fields, model: None  # noqa: ARG005
+    noise: NoiseKind = "masks"
+    fill_token: str = ""
 
     def matches(self, fields: JsonFields, model: str) -> bool:
         """Return whether a checkpoint of that config.json and name is of this family."""

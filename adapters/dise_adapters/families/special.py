@@ -18,11 +18,21 @@ def special_tokens(
     family: Family, config: ConfigJson, tokenizer: FastTokenizer, mask_token_id: int | None
 ) -> SpecialTokens:
     """Return the mask and end tokens of a diffusion model; the first end token pads
-    responses.
+    responses. Under uniform noise there is no mask, and the family's ends come first.
 
     mask_token_id: the user's option. Raises CheckpointError if no source names a mask
     token or two sources disagree, InputError if the user's id contradicts the others.
     """
+    names = [tokenizer.id_of(name) for name in family.end_tokens]
+    listed_ends, named = config.token_ids("eos_token_id"), [end for end in names if end is not None]
+    if family.noise == "uniform":
+        if mask_token_id is not None:
+            raise InputError(
+                f"{config.where} has uniform noise and no mask: leave mask_token_id out",
+                "mask_token_id",
+            )
+        ends = [*named, *listed_ends]
+        return SpecialTokens(None, frozenset(ends), ends[0] if ends else None)
     masks = dict(_masks(family, config, tokenizer))
     listed = ", ".join(f"{token_id} by {source}" for source, token_id in masks.items())
     if len(set(masks.values())) > 1:
@@ -37,8 +47,7 @@ def special_tokens(
         raise InputError(
             f"mask_token_id={mask_token_id} is not the mask: {listed}", "mask_token_id"
         )
-    names = [tokenizer.id_of(name) for name in family.end_tokens]
-    ends = [*config.token_ids("eos_token_id"), *(end for end in names if end is not None)]
+    ends = [*listed_ends, *named]
     return SpecialTokens(mask_id, frozenset(ends), ends[0] if ends else None)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from dise_adapters.local.decoder.batch import TextBatch
 from dise_adapters.local.decoder.masks import Masks
 from dise_adapters.local.devices import on_device
-from dise_core import Attention, BlockCausal, Causal, Ids, InputError
+from dise_core import Attention, BlockCausal, Canvases, Causal, Ids, InputError
 
 MASKED = ("sdpa", "eager")
 """The implementations of attention in transformers that take any mask."""
@@ -21,7 +21,12 @@ longer is run to see that they are right.
 
 
 def check_implementation(name: str, attention: Attention) -> None:
-    """Raise InputError for an implementation that cannot attend in blocks."""
+    """Raise InputError for an implementation that cannot attend in blocks, or canvases."""
+    if isinstance(attention, Canvases) and name != "sdpa":
+        raise InputError(
+            f"attn_implementation={name!r:.80} cannot attend in canvases; take 'sdpa'",
+            "attn_implementation",
+        )
     if isinstance(attention, BlockCausal) and name not in MASKED:
         raise InputError(
             f"attn_implementation={name!r:.80} cannot attend in blocks; take 'sdpa' or 'eager'",

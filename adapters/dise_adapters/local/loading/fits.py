@@ -21,6 +21,7 @@ from dise_adapters.local.decoder.kv_cache import KEYS_A_TOKEN
 from dise_adapters.local.decoder.linear import can_pack
 from dise_adapters.local.decoder.speed import is_slow
 from dise_adapters.local.devices import choose_device, choose_dtype, free_bytes, is_gpu
+from dise_adapters.local.loading.canvases import stored_canvases
 from dise_adapters.local.loading.quiet import configured
 from dise_adapters.local.loading.stored import EMBEDDING, HEAD, stays_mapped, stored_decoder
 from dise_adapters.local.reading.reader import CPU_TOKENS, rows_at_once
@@ -91,7 +92,8 @@ class Claim:
         types, layers, weight, stored = Counter[str](), Counter[str](), 0, weights.stored
         for part in stored.values():
             types[part.dtype] += math.prod(part.shape)
-        own = stored_decoder(checkpoint, torch.device("cpu"), torch.float32)
+        kinds = torch.device("cpu"), torch.float32
+        own = stored_decoder(checkpoint, *kinds) or stored_canvases(checkpoint, *kinds)
         shapes = own.shapes if own else {name: part.shape for name, part in stored.items()}
         counts = {name: math.prod(shape) for name, shape in shapes.items()}
         for name, count in counts.items():

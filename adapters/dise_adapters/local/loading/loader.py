@@ -24,6 +24,7 @@ from dise_adapters.local.decoder.weights import LoadedWeights, WeightPlaces, bui
 from dise_adapters.local.decoder.whole import WholeBody, check_implementation
 from dise_adapters.local.devices import choose_device, choose_dtype, free_bytes, is_gpu
 from dise_adapters.local.free_memory import give_back_freed_memory
+from dise_adapters.local.loading.canvases import canvas_reader
 from dise_adapters.local.loading.fits import cache_tokens, pass_bytes, weigh
 from dise_adapters.local.loading.placing import placing, spread_over
 from dise_adapters.local.loading.quantization import EXPERTS, Quantizer, linear_share
@@ -77,6 +78,8 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
         stored = stored_decoder(checkpoint, device, dtype, config.quantization is not None)
         if stored is not None:
             return _stored_reader(stored, checkpoint, config)
+    if (reader := canvas_reader(checkpoint, config, device, dtype)) is not None:
+        return reader
     model = _from_pretrained(checkpoint, config, device, dtype)
     return _reader(model, device, checkpoint, config)
 

@@ -54,7 +54,8 @@ class StoredDecoder:
     """A decoder whose weights are read from its files when they are asked for.
 
     names: of each weight in its file. count: gets how many numbers were read.
-    is_rounded: whether all matrices are to be rounded to integers.
+    is_rounded: whether all matrices are to be rounded to integers. expert_states: numbers
+    that a pass holds for each token in a mixture of experts.
     """
 
     source: WeightSource
@@ -65,6 +66,7 @@ class StoredDecoder:
     dtype: torch.dtype
     count: Callable[[int], None]
     is_rounded: bool
+    expert_states: int = 0
 
     @property
     def is_tied(self) -> bool:
@@ -75,7 +77,7 @@ class StoredDecoder:
         """How many numbers a forward pass holds for each token."""
         layer = (shape for name, shape in self.shapes.items() if ".layers.0." in name)
         outputs = sum(shape[0] for shape in layer if len(shape) == 2)
-        return RESIDUALS * self.shapes[EMBEDDING][1] + outputs
+        return RESIDUALS * self.shapes[EMBEDDING][1] + outputs + self.expert_states
 
     def parts(self) -> DecoderParts:
         """Return the decoder, whose layers are read later. Raises what `read` raises."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from dise_adapters.local.decoder.kv_cache import KVCache
 from dise_adapters.local.decoder.prefixes import Key, Lease
-from dise_core import Attention, BlockCausal, CacheHint, Causal, Ids, Read
+from dise_core import Attention, BlockCausal, CacheHint, Canvases, Causal, Ids, Read
 from dise_core.blocks import BlockGrid
 from dise_core.models.info import AnswersFor
 from dise_core.models.predictor import Ability
@@ -84,6 +84,8 @@ class Layout:
         self.attention, self.room, self._mask_id = attention, room, mask_id
         self._shift = 0 if answers_for == "own" else 1
         self._blocks = BlockGrid(attention.length) if isinstance(attention, BlockCausal) else None
+        has_streams = isinstance(attention, BlockCausal | Canvases)
+        self._length = attention.length if has_streams else None
         self._prefixes = None if room is None else room.prefixes
 
     @property
@@ -91,7 +93,7 @@ class Layout:
         """The kinds of Reads beyond plain ones that can be laid out, as overlays."""
         if isinstance(self.attention, Causal):
             return frozenset()
-        streams: list[Ability] = ["two-stream"] if self._blocks else []
+        streams: list[Ability] = ["two-stream"] if self._length else []
         return frozenset(streams if self._mask_id is None else [*streams, "shadow"])
 
     def waves(self, reads: Sequence[Read]) -> Generator[list[Run]]:
@@ -164,8 +166,8 @@ class Layout:
         return reusable, computed
 
     def _run(self, row: Row, reads: Sequence[Read]) -> Run:
-        if row.context_ids is not None and self._blocks is not None:
-            return self._in_two_streams(row, reads, self._blocks)
+        if row.context_ids is not None and self._length is not None:
+            return self._in_two_streams(row, reads, BlockGrid(self._length, row.start))
         if row.num_shadows and self._mask_id is not None:
             return self._with_shadows(row, reads, self._mask_id)
         twin = () if row.guidance is None else (row.guidance.token_ids,)
@@ -250,12 +252,12 @@ class Layout:
         Where row i - 1 answers for position i, that of a block's first token belongs to
         the finished block before it, as when the block is written.
         """
-        length, num_tokens = blocks.length, len(row.token_ids)
+        length, origin, num_tokens = blocks.length, blocks.origin, len(row.token_ids)
         read_positions = np.unique(np.concatenate([read.positions for read in reads]))
         num_finished = blocks.start_of(int(read_positions[-1]))
         is_first = (read_positions % length == 0) & (read_positions > 0) & (self._shift == 1)
-        block = np.unique(read_positions[~is_first] // length)[:, None]
-        masked = block * length + np.arange(length)
+        block = np.unique((read_positions[~is_first] - origin) // length)[:, None]
+        masked = origin + block * length + np.arange(length)
         masked = masked[masked < num_tokens]
 
         def columns(positions: Ids) -> Ids:
@@ -277,7 +279,7 @@ class Layout:
             [columns(read.positions) for read in reads],
             num_keys=len(texts[0]),
             positions=np.append(np.arange(num_finished), masked),
-            groups=np.append(np.zeros(num_finished, np.int64), masked // length + 1),
+            groups=np.append(np.zeros(num_finished, np.int64), (masked - origin) // length + 1),
         )
 
     def _with_shadows(self, row: Row, reads: Sequence[Read], mask_id: int) -> Run:

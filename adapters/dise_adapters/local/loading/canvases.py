@@ -1,0 +1,194 @@
+"""DiffusionGemma from a checkpoint's files, layer by layer straight to a device: its text
+model alone, each weight once, and each expert rounded on its own.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding
+
+from dise_adapters.local.decoder.canvases import IMPLEMENTATION, CanvasBody, attend
+from dise_adapters.local.decoder.integers import Int8Linear
+from dise_adapters.local.decoder.layer import JoinedExperts, SeparateExperts
+from dise_adapters.local.decoder.linear import into_float32, linear
+from dise_adapters.local.devices import is_gpu
+from dise_adapters.local.loading.quantization import Quantizer
+from dise_adapters.local.loading.quiet import counting, quiet
+from dise_adapters.local.loading.stored import EMBEDDING, HEAD, NORM, Shapes, StoredDecoder
+from dise_adapters.local.memory import give_back_freed_memory
+from dise_adapters.local.reading.layout import Layout
+from dise_adapters.local.reading.reader import TransformerReader
+from dise_adapters.local.threads import THREADS
+from dise_core import CheckpointError, EngineConfig, InputError
+
+if TYPE_CHECKING:
+    from dise_adapters.families.family import Checkpoint
+
+MODEL_CLASS = "DiffusionGemmaForBlockDiffusion"
+
+ENCODER_SCALAR = "encoder_scalar"
+"""What the encoder multiplies a layer's output by; the decoder's is `layer_scalar`."""
+
+
+def stored_canvases(
+    checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, is_rounded: bool = False
+) -> StoredDecoder | None:
+    """Return the checkpoint's weights; None for a model of another class. Raises
+    CheckpointError for missing, extra or misshapen ones.
+    """
+    family, settings, folder = checkpoint.family, checkpoint.settings or {}, checkpoint.folder
+    if family.model_class != MODEL_CLASS:
+        return None
+    stored = checkpoint.weights.stored
+    needed = {name for name in stored if not re.search(family.unused or "$^", name)}
+    names = {family.renamed(name): name for name in sorted(needed, reverse=True)}
+    if EMBEDDING in names:
+        names[HEAD] = names[EMBEDDING]
+    config = _config(checkpoint)
+    shapes: Shapes = {
+        EMBEDDING: (config.vocab_size, config.hidden_size),
+        HEAD: (config.vocab_size, config.hidden_size),
+        NORM: (config.hidden_size,),
+    }
+    for number, layer in enumerate(_layers(config)):
+        parts = {name: tuple(part.shape) for name, part in layer.state_dict().items()}
+        parts[ENCODER_SCALAR] = (1,)
+        shapes |= {f"model.layers.{number}.{name}": shape for name, shape in parts.items()}
+    for problem, wrong in (
+        ("lacks weights", shapes.keys() - names.keys()),
+        ("has extra weights", names.keys() - shapes.keys()),
+        ("has misshapen weights", {n for n in names if stored[names[n]].shape != shapes.get(n)}),
+    ):
+        if wrong:
+            more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+            listed = ", ".join(sorted(names.get(name, name) for name in wrong)[:3])
+            raise CheckpointError(f"the checkpoint in {folder} {problem}: {listed:.300}{more}")
+    total = sum(math.prod(shape) for name, shape in shapes.items() if name != HEAD)
+    # States in and out; and gate, up, their product, or what is weighted in float32 and sorted.
+    widest = max(3 * config.moe_intermediate_size, 4 * config.hidden_size)
+    return StoredDecoder(
+        checkpoint.weights,
+        settings,
+        shapes,
+        names,
+        device,
+        dtype,
+        counting(total, checkpoint.told),
+        is_rounded,
+        config.top_k_experts * (2 * config.hidden_size + widest),
+    )
+
+
+@torch.inference_mode()
+def canvas_reader(
+    checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dtype: torch.dtype
+) -> TransformerReader | None:
+    """Return a reader of the checkpoint; None for a model of another class. Raises as
+    `stored_canvases` and `load_reader` do.
+    """
+    quantizer = Quantizer.of(config, device)
+    stored = stored_canvases(checkpoint, device, dtype, quantizer is not None)
+    if stored is None:
+        return None
+    if config.device_map is not None:
+        raise InputError(
+            "device_map: the layers of this family are read one by one to one device; leave it "
+            "out, or take quantization='int8' or 'int4'",
+            "device_map",
+        )
+    if not is_gpu(device):
+        THREADS.fit(sum(math.prod(shape) for name, shape in stored.shapes.items() if name != HEAD))
+    settings = _config(checkpoint)
+    make_linear = quantizer.linear if quantizer else linear
+    words = stored.read([EMBEDDING])[EMBEDDING]
+    scale = torch.tensor(settings.hidden_size**0.5).to(device, dtype)
+    if quantizer:
+        head: nn.Module = Int8Linear([words], dtype=dtype)
+        table = head.rows
+    else:
+        head, table = linear([words]), lambda ids: embedding(ids, words)
+    layers, scalars = list[nn.Module](), list[Tensor]()
+    for number, layer in enumerate(_layers(settings)):
+        layers.append(layer)
+        scalars.append(_fill(layer, number, stored, make_linear, is_rounded=quantizer is not None))
+    norms = _norms(settings, stored.read([NORM])[NORM])
+    rotation = _classes().DiffusionGemmaTextRotaryEmbedding(settings, device=device)
+    body = CanvasBody(
+        lambda ids: table(ids) * scale, layers, torch.stack(scalars), rotation, norms, device
+    )
+    give_back_freed_memory()
+    to_logits, cap = into_float32(head), settings.final_logit_softcapping
+
+    def capped(states: Tensor) -> Tensor:
+        return to_logits(states).float().div_(cap).tanh_().mul_(cap)
+
+    layout = Layout(checkpoint.attention)
+    return TransformerReader(body, capped, settings.vocab_size, device, layout)
+
+
+def _fill(
+    layer: Any, number: int, stored: StoredDecoder, make_linear: Any, is_rounded: bool
+) -> Tensor:
+    """Give a layer without weights its own; return what its output is multiplied by, of the
+    text and of canvases, [2].
+    """
+    prefix = f"model.layers.{number}."
+    read = stored.read([name for name in stored.shapes if name.startswith(prefix)])
+    weights = {name.removeprefix(prefix): weight for name, weight in read.items()}
+    scalars = torch.cat([weights.pop(ENCODER_SCALAR), weights["layer_scalar"]])
+    weights["layer_scalar"] = torch.ones_like(weights["layer_scalar"])
+    layer.load_state_dict(weights, assign=True)
+    del read, weights
+    for parent in (layer.self_attn, layer.mlp):
+        for name, part in list(parent.named_children()):
+            if isinstance(part, nn.Linear):
+                setattr(parent, name, make_linear([part.weight.detach()], None))
+    is_joined = JoinedExperts.covers(layer.experts)
+    if is_rounded:
+        layer.experts = (JoinedExperts if is_joined else SeparateExperts)(
+            layer.experts, make_linear
+        )
+    else:
+        layer.experts.config._experts_implementation = "grouped_mm" if is_joined else "eager"
+    return scalars
+
+
+def _classes() -> Any:
+    """Return transformers' module, which takes seconds to import."""
+    with quiet():
+        from transformers.models.diffusion_gemma import modeling_diffusion_gemma
+
+    return modeling_diffusion_gemma
+
+
+def _config(checkpoint: Checkpoint) -> Any:
+    """Return transformers' configuration of the text model."""
+    classes = _classes()
+    settings = dict(checkpoint.settings or {})
+    del settings["is_causal"]
+    config = classes.DiffusionGemmaTextConfig(**settings)
+    config.final_logit_softcapping = settings["final_logit_softcapping"]
+    classes.ALL_ATTENTION_FUNCTIONS.register(IMPLEMENTATION, attend)
+    config._attn_implementation = IMPLEMENTATION
+    return config
+
+
+def _layers(config: Any) -> list[nn.Module]:
+    """Return the layers without weights. Those of the decoder compute the encoder's, too."""
+    make = _classes().DiffusionGemmaDecoderTextLayer
+    with torch.device("meta"):
+        layers = [make(config, number) for number in range(config.num_hidden_layers)]
+    return [layer.eval().requires_grad_(False) for layer in layers]
+
+
+def _norms(config: Any, weight: Tensor) -> dict[str, nn.Module]:
+    """Return the norm behind the layers, and that of canvases' embeddings."""
+    make, size, epsilon = _classes().DiffusionGemmaRMSNorm, config.hidden_size, config.rms_norm_eps
+    last = make(size, eps=epsilon)
+    last.load_state_dict({"weight": weight}, assign=True)
+    return {"last": last, "canvas": make(size, eps=epsilon, with_scale=False)}

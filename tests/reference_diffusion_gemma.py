@@ -1,0 +1,106 @@
+"""DiffusionGemma as transformers computes it: tiny random checkpoints, encoder and decoder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    DiffusionGemmaConfig,
+    DiffusionGemmaForBlockDiffusion,
+    PreTrainedTokenizerFast,
+)
+from transformers.cache_utils import DynamicCache
+from transformers.models.diffusion_gemma.configuration_diffusion_gemma import (
+    DiffusionGemmaTextConfig,
+)
+from transformers.models.gemma4.configuration_gemma4 import Gemma4VisionConfig
+
+from dise_core import Floats, Ids
+
+CANVAS, WINDOW = 32, 64
+SPECIAL = ("<pad>", "<eos>", "<bos>", "<|turn>", "<turn|>", "<|channel>", "<channel|>", "<|image|>")
+PAD, END, TURN_END = 0, 1, 4
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}<|turn>{{ 'model' if m.role == 'assistant' else m.role }}"
+    "\n{{ m.content }}<turn|>\n{% endfor %}{% if add_generation_prompt %}<|turn>model\n"
+    "{% if enable_thinking is defined and enable_thinking %}<|channel>thought\n{% endif %}{% endif %}"
+)
+
+
+def write(folder: Path, **sizes: Any) -> Path:
+    """Write a tiny checkpoint, as save_pretrained does, with its vision model. The scalars of
+    encoder and decoder differ, and between layers.
+    """
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: number for number, token in enumerate((*SPECIAL, *alphabet))}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=None))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([*SPECIAL])
+    names = {f"{name[1:4]}_token": name for name in ("<pad>", "<eos>", "<bos>")}
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, chat_template=TEMPLATE, **names
+    )
+    text: dict[str, Any] = {
+        "vocab_size": len(vocabulary), "hidden_size": 64, "intermediate_size": 96,
+        "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "head_dim": 32, "global_head_dim": 64, "num_global_key_value_heads": 1,
+        "max_position_embeddings": 1024, "sliding_window": WINDOW, "num_experts": 4,
+        "layer_types": ["sliding_attention"] * 3 + ["full_attention"], "top_k_experts": 2,
+        "moe_intermediate_size": 32, "use_bidirectional_attention": "vision",
+        "initializer_range": 0.3, **sizes,
+    }  # fmt: skip
+    vision = {
+        "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 8,
+        "num_attention_heads": 2, "num_key_value_heads": 2, "patch_size": 4,
+        "position_embedding_size": 64, "pooling_kernel_size": 2,
+    }  # fmt: skip
+    image = dict.fromkeys(("image_token_id", "boi_token_id", "eoi_token_id"), 7)
+    torch.manual_seed(0)
+    model = DiffusionGemmaForBlockDiffusion(
+        DiffusionGemmaConfig(
+            text_config=DiffusionGemmaTextConfig(**text),
+            vision_config=Gemma4VisionConfig(**vision),
+            canvas_length=CANVAS,
+            **image,
+        )
+    )
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "norm" in name or name.endswith("scale"):
+                weight.add_(torch.randn_like(weight) * 0.1)
+        for name, scalar in model.named_buffers():
+            if "layer_scalar" in name:
+                scalar.fill_(0.7 + 0.3 * torch.rand(()).item())
+    model.save_pretrained(folder)
+    fast.save_pretrained(folder)
+    return folder
+
+
+class Reference:
+    """A checkpoint in transformers' own class."""
+
+    def __init__(self, folder: Path, dtype: torch.dtype = torch.float32) -> None:
+        model = DiffusionGemmaForBlockDiffusion.from_pretrained(
+            folder, dtype=dtype, attn_implementation="eager"
+        )
+        self.model = model.eval()
+
+    @torch.no_grad()
+    def logprobs(self, text: Ids, start: int) -> Floats:
+        """Return log p of each token [N - start, V] of a text of whole canvases from `start`
+        on, each decoded after the encoder has read the text before it.
+        """
+        rows = []
+        for first in range(start, len(text), CANVAS):
+            cache = DynamicCache(config=self.model.config.get_text_config(decoder=True))
+            ids = torch.from_numpy(text)[None]
+            self.model.model.encoder(input_ids=ids[:, :first], past_key_values=cache)
+            canvas = ids[:, first : first + CANVAS]
+            logits = self.model(decoder_input_ids=canvas, past_key_values=cache).logits[0]
+            rows.append(logits.double().log_softmax(-1).numpy())
+        return np.concatenate(rows)
