@@ -10,8 +10,9 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from dise_core.engine.caller import CALLER_SALT, Caller
+from dise_core.engine.contract import failure
 from dise_core.engine.engine import Engine
-from dise_core.engine.request import Request, failure
+from dise_core.engine.request import Request
 from dise_core.errors import ClosedError, DiseError, OverloadedError, PlanError
 from dise_core.plans.plan import Plan
 from dise_core.plans.reading import Read

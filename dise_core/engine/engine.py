@@ -1,62 +1,26 @@
 """Continuous batching: plans join and leave between forward passes."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 from time import perf_counter
 from typing import TypeVar
 
-import numpy as np
-
 from dise_core.engine.caller import Caller
-from dise_core.engine.contract import bad_answer
-from dise_core.engine.request import Request, failure
+from dise_core.engine.contract import answers_of, are_valid, bad_answer, check_row, failure, named
+from dise_core.engine.request import Request
 from dise_core.engine.scheduler import Scheduler
-from dise_core.errors import (
-    DiseError,
-    InputError,
-    ModelError,
-    PlanError,
-    TooLongError,
-    UnreachableError,
-    error_line,
-    shown,
-)
-from dise_core.models.completion import check_abilities, completed
+from dise_core.errors import UnreachableError
+from dise_core.models.completion import completed
 from dise_core.models.predictor import MaskPredictor, Shown, unshown
 from dise_core.params.engine import EngineConfig
 from dise_core.plans.outcome import Outcome
 from dise_core.plans.plan import Plan
 from dise_core.plans.reading import Read, Reading
-from dise_core.plans.readouts import READOUTS, named_ids
 from dise_core.plans.rows import Row
-from dise_core.sequence import are_within, check_token_ids
 
 T = TypeVar("T")
-
-
-def _check_readouts(predictor: MaskPredictor, reads: Sequence[Read]) -> None:
-    for kind in {type(read.readout) for read in reads} - predictor.readouts:
-        names = ", ".join(sorted(each.__name__ for each in predictor.readouts))
-        raise InputError(
-            f"{predictor.info.name!r:.80} does not answer {kind.__name__}, which this "
-            f"request needs; its adapter answers {names or 'nothing'}"
-        )
-
-
-@contextmanager
-def named(predictor: MaskPredictor) -> Iterator[None]:
-    """Raise what an adapter raises, and is no error of ours, as a PlanError that names it."""
-    try:
-        yield
-    except (DiseError, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        cls, line = type(predictor), error_line(error)
-        raise PlanError(f"adapter {cls.__qualname__} of {cls.__module__}: {line:.500}") from error
-
 
 RowBatch = list[tuple[Request, Row]]
 RowAnswer = Sequence[Reading] | Exception
@@ -145,45 +109,13 @@ class Engine:
 
     def _sound(self, batch: RowBatch) -> RowBatch:
         """Return the valid rows; an invalid row fails its whole request."""
-        are_known = self._are_known([row for _, row in batch])
+        are_known = are_valid(self._predictors, [row for _, row in batch])
         for request, row in batch:
             try:
-                self._check(row, request.reads_of(row), are_known)
+                check_row(self._predictors, row, request.reads_of(row), are_known)
             except Exception as error:  # a plan may yield Reads of anything
                 request.settle(row, failure(error))
         return [(request, row) for request, row in batch if row in request.rows]
-
-    def _are_known(self, rows: Sequence[Row]) -> bool:
-        """Whether all ids are in the vocabulary. Checking all takes as long as one."""
-        try:
-            texts = np.concatenate([row.token_ids for row in rows])
-            return are_within(texts, self._predictors[rows[0].predictor].info.vocab_size)
-        except Exception:  # Reads may hold anything: each is then looked at alone
-            return False
-
-    def _check(self, row: Row, reads: Sequence[Read], is_known: bool) -> None:
-        """Raise an error unless the model can run the row. is_known: ids are valid."""
-        if row.predictor not in self._predictors:
-            loaded = ", ".join(sorted(self._predictors))
-            raise PlanError(f"no predictor {row.predictor!r} is loaded. Loaded: {loaded}")
-        predictor = self._predictors[row.predictor]
-        num_tokens, limit = len(row.token_ids), predictor.info.max_length
-        if num_tokens == 0:
-            raise InputError("the text is empty: it needs at least one token")
-        if num_tokens > limit:
-            raise TooLongError(
-                f"a text of {num_tokens} tokens is longer than the model's limit of {limit}"
-            )
-        guided = row.guidance and (row.guidance.token_ids, row.guidance.context_ids)
-        for ids in (None if is_known else row.token_ids, row.context_ids, *(guided or ())):
-            if ids is not None:
-                check_token_ids(ids, predictor.info.vocab_size)
-        if predictor.readouts is not READOUTS:
-            _check_readouts(predictor, reads)
-        for read in reads:
-            check_abilities(read, predictor.info, predictor.abilities)
-            for ids in named_ids(read.readout):
-                check_token_ids(ids, predictor.info.vocab_size)
 
     def _answers(self, batch: RowBatch) -> list[RowAnswer]:
         """Return the answer to each row. If a batch fails, each row is run alone to find
@@ -194,14 +126,14 @@ class Engine:
         name = batch[0][1].predictor
         questions = [request.reads_of(row) for request, row in batch]
         reads = [read for of_row in questions for read in of_row]
+        predictor = self._predictors[name]
         try:
-            readings = self._read(name, reads)
+            readings = answers_of(predictor, name, reads)
         except BaseException as error:
             failed = error if isinstance(error, Exception) else failure(error)
             if len(batch) == 1 or isinstance(failed, UnreachableError):
                 return [failed] * len(batch)
             return [answer for single in batch for answer in self._answers([single])]
-        predictor = self._predictors[name]
         is_good = bad_answer(predictor, name, reads, readings) is None
         stream, answers = iter(readings), list[RowAnswer]()
         for of_row in questions:
@@ -209,16 +141,3 @@ class Engine:
             bad = None if is_good else bad_answer(predictor, name, of_row, answer)
             answers.append(bad or answer)
         return answers
-
-    def _read(self, predictor: str, reads: Sequence[Read]) -> Sequence[Reading]:
-        with named(self._predictors[predictor]):
-            readings: object = self._predictors[predictor].read(reads)
-        if not isinstance(readings, Sequence):
-            raise ModelError(
-                f"predictor {predictor!r} must answer a list of Readings, not {shown(readings)}"
-            )
-        if len(readings) != len(reads):
-            raise ModelError(
-                f"predictor {predictor!r} answered {len(readings)} of {len(reads)} reads"
-            )
-        return readings

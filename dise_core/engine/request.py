@@ -3,12 +3,11 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from threading import current_thread, main_thread
 from typing import Any
 
 from dise_core.engine.caller import Caller
-from dise_core.engine.contract import MAX_EMPTY_QUESTIONS
-from dise_core.errors import DiseError, InputError, PlanError, error_line
+from dise_core.engine.contract import MAX_EMPTY_QUESTIONS, failure
+from dise_core.errors import DiseError, InputError, PlanError
 from dise_core.plans.plan import Plan, Timed
 from dise_core.plans.reading import Read, Reading, checked_reads
 from dise_core.plans.rows import Row, distinct_rows
@@ -116,19 +115,3 @@ class Request:
                 error.__traceback__ = None
             self.finished_at = time.perf_counter()
             self.close()
-
-
-def failure(error: BaseException) -> DiseError:
-    """Return what a plan or a predictor raised, as a PlanError where it is no error of
-    ours.
-
-    A plugin may raise anything, SystemExit too, and ends its own request by it. Only
-    Ctrl-C, which Python raises in the main thread, goes on.
-    """
-    if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
-        raise error
-    if isinstance(error, DiseError):
-        return error
-    explained = PlanError(f"{error_line(error):.500}")
-    explained.__cause__ = error
-    return explained

@@ -9,7 +9,7 @@ from dise_core.arrays import Ids
 from dise_core.models.predictor import MaskPredictor
 from dise_core.plans.reading import Read, Reading
 from dise_core.plans.readouts import Candidates, Distribution, Readout, TokenLogProbs, TopLogProbs
-from dise_core.testing.answers import answers, ask, check_types
+from dise_core.testing.answers import answers, ask, check_answers
 from dise_core.testing.promises import expect, gap_between
 
 LONGEST = 4096
@@ -59,8 +59,8 @@ def check_batch(
         "read must answer in the order of the reads: a batch gets the right answers in "
         "another order. Are texts sorted, by length say, and their answers not put back?",
     )
+    check_answers(predictor, reads, together)
     for read, (one, other) in zip(reads, pairs, strict=True):
-        check_types(read, other, predictor.info.vocab_size)
         if difference := _difference(one, other, tolerance):
             raise AssertionError(
                 f"a read must be answered the same alone and in a batch: {difference}. "
@@ -86,7 +86,7 @@ def check_longest(predictor: MaskPredictor) -> None:
             f"raised {type(error).__name__}: {error}. max_length must be at most the positions "
             "that the network has, less the tokens that the adapter adds"
         ) from error
-    check_types(read, reading, info.vocab_size)
+    check_answers(predictor, [read], [reading])
 
 
 def _difference(first: Reading, second: object, tolerance: float) -> str:

@@ -78,9 +78,6 @@ def _ignored(predictor: MaskPredictor, read: Read, rows: Floats, token_ids: Ids)
     """Return what else was ignored where tokens, int64 [M], are wrong; "" if nothing."""
     readout = read.readout
     assert isinstance(readout, Candidates)
-    is_possible = np.isfinite(naive_readout(rows, read).logprobs)
-    if np.isin(token_ids[is_possible], readout.forbidden).any():
-        return "forbidden"
     greedy = replace(read, readout=replace(readout, temperature=0.0))
     if not readout.is_drawn or np.array_equal(naive_readout(rows, greedy).token_ids, token_ids):
         return ""

@@ -17,7 +17,7 @@ from dise_core import (
     TokenSequence,
     drive,
 )
-from dise_core.errors import PlanError, PluginError
+from dise_core.errors import ModelError, PlanError, PluginError
 from dise_core.scoring.scorer import Scorer, Selector
 from dise_core.scoring.sequence_scorer import SequenceScorer, WholeResponse, regenerate
 from dise_core.writing.policy import UnmaskingPolicy, UnmaskingStep
@@ -68,7 +68,7 @@ def kept() -> Iterator[None]:
     """Raise AssertionError for what is refused where requests are answered, too."""
     try:
         yield
-    except (PluginError, PlanError) as error:
+    except (PluginError, PlanError, ModelError) as error:
         raise AssertionError(str(error)) from error
 
 

@@ -221,7 +221,7 @@ class Padded(ToyPredictor):
         (Answering(shortened), r"must be a numpy array, float32 \[4\] .*, not float32 \[3\]"),
         (Answering(lambda _, reading: reading.logprobs), r"must return Readings, not array\("),
         (Answering(to_bits), "probabilities must sum to 1, .*: log-probabilities are natural log"),
-        (Answering(undefined), "log-probabilities must be numbers: TokenLogProbs is told NaN"),
+        (Answering(undefined), "the model's logits at position 1 hold NaN or infinity"),
         (Answering(untargeted), "the token_ids that answer TokenLogProbs must be its targets"),
         (Answering(tempered), "log-probabilities of Candidates are those of the untempered"),
         (Changing(ascending), r"the order of the Read's positions, .* \[1 7 5 3\]"),
@@ -253,8 +253,8 @@ def test_each_wrong_adapter_fails_by_the_promise_that_it_breaks(
         ("top_p", 1.0, "top_p: the tokens"),
         ("top_k", 0, "top_k: the tokens"),
         ("is_tempered", False, "is_tempered: the confidences"),
-        ("forbidden", (MASK,), "forbidden: the tokens"),
-        ("forbidden", (), "forbidden: the tokens"),
+        ("forbidden", (MASK,), r"forbidden: the candidate \d is forbidden"),
+        ("forbidden", (), "forbidden: the candidate 11 is forbidden"),
         ("noise", Noise(1), "the noise, whose seed changes no token: the tokens"),
     ],
 )
@@ -332,8 +332,9 @@ class Carrying(Masked):
         reading = super()._answer(read)
         if not isinstance(read.readout, Candidates):
             return reading
-        ids = np.where(np.isneginf(reading.logprobs), MASK, reading.token_ids)
-        return replace(reading, token_ids=ids)  # any, where no token is possible
+        taken = min({0, 1, 2}.difference(read.readout.forbidden))
+        ids = np.where(np.isneginf(reading.logprobs), taken, reading.token_ids)
+        return replace(reading, token_ids=ids)  # any but a forbidden one, where none is possible
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def test_a_model_that_fails_on_one_text_fails_that_request_alone(
 @pytest.mark.parametrize(
     ("spoil", "rule"),
     [
-        (lambda r: replace(r, token_ids=r.token_ids[:, ::-1]), "the targets that were asked for"),
+        (lambda r: replace(r, token_ids=r.token_ids[:, ::-1]), "must end with `ids`, then the pos"),
         (lambda r: replace(r, token_ids=r.token_ids[:, :-1]), r"numpy array, int64 \[1, 4\]"),
         (
             lambda r: replace(r, confidences=np.zeros(0)),

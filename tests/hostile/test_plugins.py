@@ -314,7 +314,7 @@ SPOILED: list[tuple[Spoil, str]] = [
     (lambda _: None, "read must return Readings, not None"),
     (lambda r: replace(r, logprobs=r.logprobs[:-1]), "must be a numpy array, float32"),
     (lambda r: replace(r, logprobs=r.logprobs + 9), "at most 0"),
-    (lambda r: replace(r, token_ids=r.token_ids + 1), "the targets that were asked for"),
+    (lambda r: replace(r, token_ids=r.token_ids + 1), "answer TokenLogProbs must be its targets"),
     (lambda r: replace(r, token_ids=r.token_ids + 0.5), "a numpy array, int64"),
     (lambda r: replace(r, share=7.0), "share must be in 0..1"),
     (lambda r: replace(r, share=None), "checking it failed with TypeError"),
