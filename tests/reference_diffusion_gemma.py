@@ -42,9 +42,7 @@ def write(folder: Path, **sizes: Any) -> Path:
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([*SPECIAL])
     names = {f"{name[1:4]}_token": name for name in ("<pad>", "<eos>", "<bos>")}
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, chat_template=TEMPLATE, **names
-    )
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=TEMPLATE, **names)
     text: dict[str, Any] = {
         "vocab_size": len(vocabulary), "hidden_size": 64, "intermediate_size": 96,
         "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,

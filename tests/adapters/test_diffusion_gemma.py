@@ -6,11 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from dise_adapters.checkpoint.config import ConfigJson  # noqa: F401
-from dise_core import LLM, Canvases, Distribution, Ids, Read, TokenLogProbs
-from dise_core.testing import check_mask_predictor
+from dise_core import LLM, Canvases, Distribution, Ids, Read
 from tests import reference_diffusion_gemma as reference
 from tests.reference_diffusion_gemma import CANVAS, Reference
 
