@@ -78,7 +78,7 @@ def stored_canvases(
         names,
         device,
         dtype,
-        counting(total, checkpoint.told),
+        counting(total, checkpoint.report),
         is_rounded,
         config.top_k_experts * (2 * config.hidden_size + widest),
     )
