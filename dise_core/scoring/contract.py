@@ -143,6 +143,14 @@ def check_weights(name: str, scorer: Scorer, selector: Selector) -> None:
         )
 
 
+def scored(scorer: Scorer, text: TokenSequence, selector: Selector) -> Plan[Score]:
+    """Return a plan of a scorer's score of a text. Raises what `planned` does, and
+    PluginError for what is no score of the text.
+    """
+    plan = planned("scorer", scorer, scorer.score, text, selector)
+    return checked_score("scorer", scorer, (yield from plan), len(text))
+
+
 def checked_score(role: str, strategy: Strategy, score: object, length: int | None = None) -> Score:
     """Return the score of a text. role: of the strategy, "scorer" say. length: of the
     text, where it is known.

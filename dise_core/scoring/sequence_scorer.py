@@ -12,7 +12,7 @@ from dise_core.models.prompts import Translation
 from dise_core.plans.plan import Plan, answer_by, gather
 from dise_core.plans.reading import Read, Reading
 from dise_core.plans.readouts import TokenLogProbs, TopLogProbs
-from dise_core.scoring.contract import check_weights, checked_score, planned
+from dise_core.scoring.contract import check_weights, scored
 from dise_core.scoring.memory import Memory, remembering
 from dise_core.scoring.restricted import Unforced
 from dise_core.scoring.score import Evaluation, Score, TokenReport, Transcript
@@ -80,8 +80,7 @@ class SequenceScorer:
         return (yield from plan)
 
     def _checked(self, text: TokenSequence, selector: Selector) -> Plan[Score]:
-        plan = planned("scorer", self.scorer, self.scorer.score, text, selector)
-        score = checked_score("scorer", self.scorer, (yield from plan), len(text))
+        score = yield from scored(self.scorer, text, selector)
         return selector.marked(score, text) if isinstance(selector, Unforced) else score
 
     def _judged(self, sequence: TokenSequence, transcripts: list[Transcript] | None) -> Plan[Score]:

@@ -11,25 +11,27 @@ from dise_core.scoring.score import Evaluation
 from dise_core.scoring.strategy import Strategy
 from dise_core.sequence import TokenSequence, are_within
 from dise_core.writing.generation import Generation
-from dise_core.writing.policy import UnmaskingPolicy, UnmaskingStep
+from dise_core.writing.policy import Drafts, UnmaskingPolicy, UnmaskingStep
 from dise_core.writing.revisions import Revision
 
 
-def chosen_indices(
+def chosen(policy: UnmaskingPolicy, step: UnmaskingStep) -> Ids:
+    """Return a policy's choice among a step's positions, int64 [<= M]."""
+    return _indices(policy, policy.choose, step, len(step.positions))
+
+
+def edited(policy: UnmaskingPolicy, step: UnmaskingStep, drafts: Drafts) -> Ids:
+    """Return a policy's choice among a step's drafts, int64 [<= E]."""
+    return _indices(policy, policy.edit, step, len(drafts.positions))
+
+
+def _indices(
     policy: UnmaskingPolicy,
     method: Callable[[UnmaskingStep], object],
     step: UnmaskingStep,
     count: int,
 ) -> Ids:
-    """Return what a policy's method answers: indices among `count` positions, int64
-    [<= count].
-    """
     indices = call("unmasking policy", policy, method, step)
-    return checked_indices(policy, indices, count)
-
-
-def checked_indices(policy: UnmaskingPolicy, indices: object, count: int) -> Ids:
-    """Return a policy's indices among `count` positions, int64 [<= count]."""
     array = np.asarray(indices)
     if array.size == 0:
         return np.zeros(0, np.int64)

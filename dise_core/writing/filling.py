@@ -12,7 +12,7 @@ from dise_core.noise import Noise
 from dise_core.plans.plan import Plan
 from dise_core.plans.reading import Canvas, Read, Reading
 from dise_core.plans.readouts import Readout, TokenLogProbs
-from dise_core.writing.contract import chosen_indices
+from dise_core.writing.contract import chosen, edited
 from dise_core.writing.policy import Drafts, UnmaskingStep
 from dise_core.writing.sampler import Sampler
 from dise_core.writing.schedule import Commit, Schedule
@@ -140,7 +140,7 @@ class Filling:
         policy = self.sampler.policy
         if not len(state.positions):
             return False
-        indices = chosen_indices(policy, policy.choose, state, len(state.positions))
+        indices = chosen(policy, state)
         places, tokens = state.positions[indices], candidates.token_ids[indices]
         self.text.writing.commit(step, places, tokens, candidates.logprobs[indices])
         return len(indices) > 0
@@ -148,8 +148,8 @@ class Filling:
     def _edit(self, step: int, state: UnmaskingStep, drafts: Drafts, replacements: Reading) -> bool:
         """Write the policy's choice for other tokens; return whether any differs."""
         policy = self.sampler.policy
-        edited = chosen_indices(policy, policy.edit, state, len(drafts.positions))
-        is_other = edited[drafts.candidates[edited] != drafts.token_ids[edited]]
+        indices = edited(policy, state, drafts)
+        is_other = indices[drafts.candidates[indices] != drafts.token_ids[indices]]
         places, tokens = drafts.positions[is_other], drafts.candidates[is_other]
         self.text.writing.commit(step, places, tokens, replacements.logprobs[is_other])
         return len(is_other) > 0
