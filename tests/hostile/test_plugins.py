@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -47,8 +47,8 @@ from dise_core import (
 )
 from dise_core.engine import AsyncEngine, Engine
 from dise_core.params.engine import EngineConfig
-from dise_core.testing import ToyPredictor
-from dise_core.testing.toy_model import MASK
+from dise_core.testing import ToyPredictor, check_mask_predictor
+from dise_core.testing.toy_model import MASK, VOCAB_SIZE
 from tests.app.serving import serving
 from tests.guests import with_guests
 from tests.hostile.bounds import bounded, cases
@@ -322,15 +322,15 @@ SPOILED: list[tuple[Spoil, str]] = [
 
 
 class Spoiling(ToyPredictor):
-    """Spoils its answers about texts that begin with 3."""
+    """Spoils its answers about texts that begin with such a token."""
 
-    def __init__(self, spoil: Spoil) -> None:
+    def __init__(self, spoil: Spoil, first: Container[int] = (3,)) -> None:
         super().__init__()
-        self._spoil = spoil
+        self._spoil, self._first = spoil, first
 
     def read(self, reads: Sequence[Read]) -> Any:
         return [
-            self._spoil(reading) if read.token_ids[0] == 3 else reading
+            self._spoil(reading) if read.token_ids[0] in self._first else reading
             for read, reading in zip(reads, super().read(reads), strict=True)
         ]
 
@@ -343,6 +343,12 @@ def test_a_bad_answer_names_its_predictor_and_the_rule(spoil: Spoil, rule: str) 
     assert [outcome.error is None for outcome in outcomes] == [True, False, True]
     with pytest.raises(ModelError, match=f"predictor 'target' .*Spoiling.*{rule}"):
         outcomes[1].unwrap()
+
+
+@pytest.mark.parametrize(("spoil", "rule"), SPOILED)
+def test_the_kit_refuses_the_answers_that_the_engine_refuses(spoil: Spoil, rule: str) -> None:
+    with pytest.raises(AssertionError, match=f"predictor 'target' .*Spoiling.*{rule}"):
+        check_mask_predictor(Spoiling(spoil, range(VOCAB_SIZE)))
 
 
 def test_a_predictor_that_writes_the_mask_fails_its_request_and_no_other() -> None:
