@@ -26,7 +26,8 @@ LEAST_TEMPERATURE = 1e-6
 class TokenLogProbs:
     """Ask for log p(targets[i]) at positions[i]. targets: int64 [M].
 
-    The Reading repeats the targets and holds logprobs float32 [M].
+    The Reading repeats the targets and holds logprobs float32 [M]: of a token that
+    dominates by the others' share, so that 1 - p = 1e-12 is not rounded to 0.
     """
 
     targets: Ids

@@ -140,7 +140,7 @@ class ToyPredictor(MaskPredictor):
 @np.errstate(invalid="ignore")  # a NaN is reported by whoever takes the Reading
 def naive_readout(logits: Logits, read: Read) -> Reading:
     """Return the answer to a Read from logits [M, V], by the plainest means."""
-    logprobs = logits - np.logaddexp.reduce(logits, axis=1, dtype=np.float64, keepdims=True)
+    logprobs = _naive_logprobs(logits.astype(np.float64))
     match readout := read.readout:
         case TokenLogProbs():
             values = logprobs[np.arange(len(logprobs)), readout.targets]
@@ -152,6 +152,16 @@ def naive_readout(logits: Logits, read: Read) -> Reading:
             return Reading(everything, logprobs.astype(np.float32))
         case Candidates():
             return _naive_candidates(logits, logprobs, readout, read.positions)
+
+
+def _naive_logprobs(logits: Logits) -> Logits:
+    """Return log softmax of each row, the likeliest token's by the sum of all others."""
+    likeliest = logits.argmax(axis=1)[:, None]
+    shifted = logits - np.take_along_axis(logits, likeliest, 1)
+    others = np.exp(shifted)
+    np.put_along_axis(others, likeliest, 0.0, 1)
+    logprobs: Logits = shifted - np.log1p(others.sum(axis=1, keepdims=True))
+    return logprobs
 
 
 def _naive_top(logprobs: Logits, readout: TopLogProbs) -> Reading:

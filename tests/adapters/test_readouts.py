@@ -1,5 +1,6 @@
 """The torch readouts against naive ones, one row and one token at a time in float64."""
 
+import math
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import get_args
@@ -218,6 +219,49 @@ def test_confidences_within_1e_7_of_1_keep_their_order_on_every_way() -> None:
 
 def test_log_odds_reach_both_ends() -> None:
     assert probabilities(log_odds(np.array([0.0, 0.5, 1.0]))).tolist() == [0.0, 0.5, 1.0]
+
+
+EVERY_KIND = (
+    TokenLogProbs(np.array([5])), Candidates(), TopLogProbs(1), TopLogProbs(0, (5,)),
+    Distribution(),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("readout", EVERY_KIND, ids=repr)
+@pytest.mark.parametrize(("gap", "expected"), [(19, -5.6028e-9), (40, -4.2484e-18)])
+def test_the_log_probability_of_a_sure_token_is_not_rounded_to_0(
+    readout: Readout, gap: float, expected: float
+) -> None:
+    logits = np.full((1, 12), -np.inf)
+    logits[0, [5, 7]] = gap + 4, 4
+    [(read, reading)] = read_all(logits, [readout])
+    [travelled] = unpack(pack([read], [reading]), [read], 12)
+    for answer in (reading, travelled, naive_readout(logits, read)):
+        value = answer.logprobs.ravel()[answer.token_ids.ravel().tolist().index(5)]
+        assert value.dtype == np.float32
+        assert value == pytest.approx(expected, rel=1e-4, abs=0)
+
+
+def test_the_sum_over_a_canvas_of_sure_tokens_is_that_of_float64() -> None:
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=(256, 3000)).astype(np.float32)
+    targets = generator.integers(3000, size=256)
+    logits[np.arange(256), targets] = generator.uniform(18, 45, 256)
+    [(_, reading)] = read_all(logits.astype(np.float64), [TokenLogProbs(targets)])
+    exact = []
+    for row, target in zip(logits.tolist(), targets.tolist(), strict=True):
+        others = math.fsum(math.exp(z - row[target]) for i, z in enumerate(row) if i != target)
+        exact.append(-math.log1p(others))
+    assert math.fsum(reading.logprobs.tolist()) == pytest.approx(math.fsum(exact), rel=1e-6, abs=0)
+    np.testing.assert_allclose(reading.logprobs, exact, rtol=1e-6)
+
+
+@pytest.mark.parametrize("readout", EVERY_KIND, ids=repr)
+def test_an_infinite_logit_is_told_as_nan(readout: Readout) -> None:
+    logits = np.zeros((1, 12))
+    logits[0, 5] = np.inf
+    [(_, reading)] = read_all(logits, [readout])
+    assert np.isnan(reading.logprobs).any()
 
 
 def test_greedy_ties_go_to_the_lower_id() -> None:

@@ -27,14 +27,15 @@ def choose(
     candidate = logits.gather(-1, token_ids[:, None])
     alternatives = _restored(work, logits, readout).scatter_(-1, token_ids[:, None], -torch.inf)
     remainder = log_normalizer(alternatives)
-    normalizer = torch.logaddexp(candidate, remainder)
-    # The difference is the candidate's log-odds, precise where its probability rounds to
-    # 1.
+    # The candidate's log-odds are precise where its probability rounds to 1.
+    odds = candidate - remainder
     if confidences is None and readout.confidence == "probability":
-        confidences = (candidate - remainder)[:, 0]
+        confidences = odds[:, 0]
     elif confidences is None:
+        normalizer = torch.logaddexp(candidate, remainder)
         confidences = spread(logits - normalizer, readout.confidence)
-    return token_ids, (candidate - normalizer)[:, 0], confidences
+    below = candidate - torch.maximum(candidate, remainder)
+    return token_ids, (below - odds.abs().neg_().exp_().log1p_())[:, 0], confidences
 
 
 def _writable(logits: Tensor, readout: Candidates) -> Tensor:

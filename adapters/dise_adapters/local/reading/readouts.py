@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dise_adapters.local.reading.candidates import choose, ids_on, log_normalizer, spread
+from dise_adapters.local.reading.candidates import choose, ids_on, spread
 from dise_core import Candidates, Distribution, Ids, Read, Reading, TokenLogProbs, TopLogProbs
 from dise_core.arrays import probabilities
 from dise_core.plans.readouts import DRAWING, Readout
@@ -102,7 +102,8 @@ def answer_rows(logits: Tensor, group: ReadoutGroup, rows: slice) -> RowAnswers:
             return _top_logprobs(logits, group.readout, targets)
         case Distribution():
             token_ids = torch.arange(logits.shape[-1], device=logits.device).expand(logits.shape)
-            return RowAnswers(token_ids, torch.log_softmax(logits, dim=-1), logits.new_zeros(0))
+            logprobs = _all_logprobs(logits, logits.argmax(-1, keepdim=True))
+            return RowAnswers(token_ids, logprobs, logits.new_zeros(0))
     raise TypeError(f"unknown readout {group.readout!r}")
 
 
@@ -145,16 +146,26 @@ def _joined(answers: Iterable[RowAnswers], num_rows: int) -> RowAnswers:
 
 
 def _token_logprobs(logits: Tensor, targets: Tensor) -> RowAnswers:
-    values = logits.gather(-1, targets[:, None])[:, 0]
+    columns = targets[:, None]
     highest = logits.amax(-1, keepdim=True)
-    normalizer = logits.sub_(highest).exp_().sum(-1, keepdim=True).log_().add_(highest)
-    return RowAnswers(targets, values - normalizer[:, 0], logits.new_zeros(0))
+    shifted = logits.gather(-1, columns).sub_(highest)
+    # Beside a target of 1 the others, 1e-12 say, would be rounded off: they are summed alone.
+    others = logits.sub_(highest).exp_().scatter_(-1, columns, 0.0).sum(-1, keepdim=True)
+    logprobs = shifted - others.add_(shifted.expm1()).log1p_()
+    return RowAnswers(targets, logprobs[:, 0], logits.new_zeros(0))
+
+
+def _all_logprobs(logits: Tensor, likeliest: Tensor) -> Tensor:
+    """Turn logits [R, V] into log-probabilities in place; likeliest: int64 [R, 1]."""
+    logits.sub_(logits.gather(-1, likeliest))
+    others = logits.exp().scatter_(-1, likeliest, 0.0).sum(-1, keepdim=True)
+    return logits.sub_(others.log1p_())
 
 
 def _top_logprobs(logits: Tensor, readout: TopLogProbs, targets: Tensor | None) -> RowAnswers:
-    logprobs = logits.sub_(log_normalizer(logits))
-    best = torch.topk(logprobs, min(readout.k, logits.shape[-1])).indices
-    parts = [best, ids_on(readout.ids, logits.device).expand(len(logits), -1)]
+    best = torch.topk(logits, min(max(readout.k, 1), logits.shape[-1])).indices
+    logprobs = _all_logprobs(logits, best[:, :1])
+    parts = [best[:, : readout.k], ids_on(readout.ids, logits.device).expand(len(logits), -1)]
     if targets is not None:
         parts.append(targets[:, None])
     token_ids = torch.cat(parts, dim=-1)
