@@ -240,6 +240,12 @@ class Planner:
                 "or use another model",
                 "scorer",
             )
+        if scorer.needs_uniform_noise and self.predictor.info.noise != "uniform":
+            raise InputError(
+                f"scorer {name!r} is about uniform noise, and {self.predictor.info.name!r:.80} "
+                "was trained on masks; score with 'dise', 'interleaved' or 'written'",
+                "scorer",
+            )
 
     def _scorer(self, prompt: GivenPrompt, params: P) -> tuple[SequenceScorer, P]:
         """Return the scorer that params name, and the params with its selector."""

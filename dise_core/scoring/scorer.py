@@ -100,6 +100,10 @@ class Scorer(Strategy):
     """Whether its score holds of masks alone, as a likelihood of mask diffusion does: a
     model of uniform noise is refused before a pass."""
 
+    needs_uniform_noise: ClassVar[bool] = False
+    """Whether its score holds of uniform noise alone: a model of masks is refused before a
+    pass."""
+
     takes_weights: ClassVar[bool] = False
     """Whether its score is a mean that takes a selector's weights, as `Score.mean_of`
     does; any other scorer refuses such a selector."""

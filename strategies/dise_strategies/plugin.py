@@ -27,6 +27,7 @@ def dise_scorers() -> dict[str, str]:
         "dise": "dise_strategies.scorers.dise:DiSE",
         "dise+written": "dise_strategies.scorers.dise_and_written:DiSEAndWritten",
         "interleaved": "dise_strategies.scorers.interleaved:InterleavedRegeneration",
+        "loo": "dise_strategies.scorers.leave_one_out:LeaveOneOut",
         "mc": "dise_strategies.scorers.monte_carlo:MonteCarlo",
         "shadow": "dise_strategies.scorers.shadow:Shadow",
         "written": "dise_strategies.scorers.written:Written",

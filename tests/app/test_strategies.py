@@ -150,9 +150,10 @@ def test_a_plugins_settings_are_told_whatever_their_types(listed: Any) -> None:
 
 def test_what_cannot_be_used_says_why(listed: Any) -> None:
     problems = {e["name"]: e["problem"] for e in listed["data"] if e["problem"] is not None}
-    assert set(problems) == {"broken", "ar-perplexity", "untold"}
+    assert set(problems) == {"broken", "ar-perplexity", "loo", "untold"}
     assert problems["untold"].startswith("plugin 'guest': scorer 'untold' does not tell what it")
     assert "needs an auto-regressive judge" in problems["ar-perplexity"]
+    assert "'toy' was trained on masks" in problems["loo"]
     assert problems["broken"].endswith("RuntimeError: no schema here")
 
 

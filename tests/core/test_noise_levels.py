@@ -1,5 +1,6 @@
 """Noise levels beside the text, and models whose noise is tokens drawn uniformly."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from dise_core import (
     BlockCausal,
     Candidates,
     CanvasUpdate,
+    Causal,
     Distribution,
     Guidance,
     Ids,
@@ -148,6 +150,32 @@ def test_a_masked_text_of_a_scorer_has_drawn_tokens_and_their_share() -> None:
 def test_a_scorer_about_masks_refuses_uniform_noise_by_name() -> None:
     with pytest.raises(InputError, match="'mc' is about masks, and 'mine' has"):
         LLM(Uniform()).score([PROMPT], [[4, 5]], ScoringParams(scorer="mc"))
+
+
+def test_a_scorer_about_uniform_noise_refuses_masks_by_name() -> None:
+    params = ScoringParams(scorer="loo")
+    for score in (LLM(Timed()).score, LLM(Timed()).rank):
+        with pytest.raises(InputError, match="'loo' is about uniform noise, and 'timed' was tra"):
+            score([PROMPT], [[4, 5]], params)
+    causal = Uniform()
+    causal.info = ModelInfo("judge", VOCAB_SIZE, 40, ENDED, Causal())
+    with pytest.raises(InputError, match="'loo' needs a diffusion language model, and 'judge'"):
+        LLM(causal).score([PROMPT], [[4, 5]], params)
+
+
+def test_leave_one_out_takes_a_tokens_own_pull_off_its_logit() -> None:
+    response = [4, 5, 6, 7]
+    rows, ids = ToyPredictor().logits(np.array(PROMPT + response))[3:], response
+    for kept, odds in ((None, 4.0), (0.5, 1.0), (0.999, 999.0)):
+        settings = {} if kept is None else {"kept": kept}
+        params = ScoringParams(scorer="loo", scorer_settings=settings, selector="response")
+        [answer] = LLM(Uniform()).score([PROMPT], [response], params, finished=False)
+        total = 0.0
+        for row, own in zip(rows.tolist(), ids, strict=True):
+            row[own] -= math.log1p(VOCAB_SIZE * odds)
+            total += row[own] - math.log(sum(map(math.exp, row)))
+        assert answer.outputs[0].score.value == pytest.approx(total / 4, abs=1e-6)
+        assert answer.usage.nfe == 1
 
 
 def test_what_needs_a_mask_is_refused_under_uniform_noise() -> None:
