@@ -69,7 +69,8 @@ class TokenSequence:
     `origin`: where the blocks count from. `max_length`: the longest text that the model
     accepts, if known. `writing`: how a response was written, for `own_writing`. `rule`:
     what the response must match, None for a free one. `spell`: of the model's tokenizer,
-    for `pieces`. Raises InputError for bad lengths.
+    for `pieces`. `canvas_length`: of a model that writes in canvases. Raises InputError
+    for bad lengths.
     """
 
     ids: Ids
@@ -82,6 +83,7 @@ class TokenSequence:
     suffix_length: int = 0
     rule: TextRule | None = None
     spell: Spell | None = None
+    canvas_length: int | None = None
 
     def __post_init__(self) -> None:
         num_tokens = len(self.ids)
@@ -105,11 +107,12 @@ class TokenSequence:
         max_length: int | None = None,
         origin: BlockOrigin = "response",
         spell: Spell | None = None,
+        canvas_length: int | None = None,
     ) -> TokenSequence:
         """Return the text [P; R]. Raises InputError for other than lists of integers."""
         ids = np.concatenate([as_ids(prompt_ids), as_ids(response_ids)])
         facts = special, block_length, max_length, origin
-        return cls(ids, len(prompt_ids), *facts, spell=spell)
+        return cls(ids, len(prompt_ids), *facts, spell=spell, canvas_length=canvas_length)
 
     def __len__(self) -> int:
         return len(self.ids)

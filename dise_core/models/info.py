@@ -87,6 +87,11 @@ class ModelInfo:
         return attention.length if isinstance(attention, BlockCausal | Canvases) else None
 
     @property
+    def canvas_length(self) -> int | None:
+        """The length of its canvases, None if it has none."""
+        return self.attention.length if isinstance(self.attention, Canvases) else None
+
+    @property
     def block_origin(self) -> BlockOrigin:
         """Where blocks count from: the text's start if attention is block-causal."""
         return "text" if isinstance(self.attention, BlockCausal) else "response"

@@ -178,7 +178,7 @@ class Prompts:
         info = self.predictor.info
         facts = info.special, block_length, info.max_length, info.block_origin
         spell = self.predictor.tokenizer.spell
-        sequence = TokenSequence.of(prompt.ids, response_ids, *facts, spell)
+        sequence = TokenSequence.of(prompt.ids, response_ids, *facts, spell, info.canvas_length)
         self._refuse_masks(sequence.ids)
         self._refuse_longer(len(sequence), f"a text of {len(sequence)} tokens")
         return sequence

@@ -53,6 +53,7 @@ class Denoiser(Sampler):
             suffix_length=len(self.suffix),
             rule=self.constraint,
             spell=self.spell,
+            canvas_length=self.info.canvas_length,
         )
 
     def masks(self, count: int) -> Ids:

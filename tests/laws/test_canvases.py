@@ -205,6 +205,24 @@ def test_a_canvas_is_written_like_a_block_and_its_score_told_when_it_is_final() 
     assert {read.start for read in toy.reads} == {3}
 
 
+@pytest.mark.parametrize("length", [4, 9])
+def test_leave_one_out_counts_the_tokens_of_a_canvas_and_not_those_of_the_response(
+    length: int,
+) -> None:
+    llm, prompt = LLM(Canvased(length)), [1, 2, 3]
+    params = SamplingParams(max_tokens=7, seed=3, scorer="loo", selector="response")
+    [written] = llm.generate([prompt], params)
+    ids = [*written.outputs[0].token_ids]
+    [given_text] = llm.score([prompt], [ids], ScoringParams.of(params))
+    text, values = finished([*prompt, *ids], 3, length), []
+    for position in range(3, 3 + len(ids)):
+        share = np.exp(naive(text, position, 3, length))
+        odds = share / (1 - share) / (1 + VOCAB_SIZE * length)
+        values.append(np.log(odds / (1 + odds)))
+    for answer in (written, given_text):
+        assert answer.outputs[0].score.value == pytest.approx(np.mean(values), abs=1e-5)
+
+
 def test_what_canvases_cannot_is_refused_by_one_sentence() -> None:
     llm = LLM(Canvased())
     params = ScoringParams(selector="full")

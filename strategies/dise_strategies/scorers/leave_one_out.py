@@ -39,8 +39,8 @@ class LeaveOneOut(Scorer):
 
     def _pull(self, sequence: TokenSequence) -> float:
         """Return what a token adds to its own log-odds."""
-        num_written = len(sequence.response)
-        odds = num_written if self.kept is None else self.kept / (1 - self.kept)
+        canvas = sequence.canvas_length or len(sequence.response)
+        odds = canvas if self.kept is None else self.kept / (1 - self.kept)
         # Under uniform noise the id of what is hidden is the vocabulary's size.
         return math.log1p(sequence.special.masking_id * odds)
 
