@@ -523,7 +523,7 @@ def test_the_example_trainers_installs_and_its_own_tests_pass(environment: Envir
 def test_the_example_of_noise_models_installs_and_its_own_tests_pass(
     environment: Environment,
 ) -> None:
-    assert "21 passed" in environment.tests_of(environment.folder / "noise_models")
+    assert "22 passed" in environment.tests_of(environment.folder / "noise_models")
     folder = environment.folder / "tiny"
     environment.run(environment.python, "-m", "dise_noise_models", folder)
     for name in ("mdlm", "mdlm-time", "sedd", "sedd-uniform", "bd3lm"):

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from dise_noise_models import BD3LM, LEAST, MDLM, MOST, SEDD, NoiseModel
 from dise_noise_models.__main__ import TINY, write
+from dise_noise_models.leave_one_out import auroc, coded, main, scores
+from dise_noise_models.network import Network
 from fastapi.testclient import TestClient
 from safetensors.numpy import load_file
 
@@ -175,3 +177,19 @@ def test_finished_blocks_are_computed_once(tmp_path: Path) -> None:
 def test_options_that_nothing_here_heeds_are_refused(folder: Path) -> None:
     with pytest.raises(InputError, match="does not heed quantization: leave it out"):
         LLM(str(folder), quantization="int4")
+
+
+def test_leave_one_out_is_compared_on_scores_that_it_would_have_by_hand(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    right, wrong = np.array([0.0, 1.0, 2.0, 2.0]), np.array([1.0, 2.0, 0.5])
+    wins = [(a > b) + (a == b) / 2 for a in right for b in wrong]
+    assert auroc(right, wrong) == pytest.approx(np.mean(wins))
+    network = Network(13).double()
+    texts = [coded((10 + i, 20), 30 + i) for i in range(3)]
+    by_hand = scores(network, texts, "dise", -math.log(1 + 13 * 4))
+    np.testing.assert_allclose(scores(network, texts, "loo", 0.0), by_hand, rtol=1e-5)
+    main(2, num_problems=20)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in rows] == ["dise"] * 2 + ["loo"] * 4
+    assert all(0 < float(row[-3]) < 1 for row in rows[:2])
