@@ -16,7 +16,7 @@ from dise_adapters.families.illada import ILLADA
 from dise_adapters.families.llada import LLADA
 from dise_adapters.families.llada2 import LLADA2
 from dise_adapters.families.llada_moe import LLADA_MOE
-from dise_adapters.families.modernbert import MODERNBERT
+from dise_adapters.families.masked_lm import MASKED_LM
 from dise_adapters.families.open_dcoder import OPEN_DCODER
 from dise_adapters.families.rnd1 import RND1
 from dise_adapters.families.sdar import SDAR, SDAR_MOE
@@ -37,7 +37,7 @@ FAMILIES = {
     "stable-diffcoder": DIFFCODER,
     "illada": ILLADA,
     "open-dcoder": OPEN_DCODER,
-    "modernbert": MODERNBERT,
+    "masked-lm": MASKED_LM,
     "llada-moe": LLADA_MOE,
     "rnd1": RND1,
     "llada2": LLADA2,

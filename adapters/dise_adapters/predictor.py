@@ -1,10 +1,13 @@
 """The predictor of every checkpoint: a family tells its format, an engine runs it."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import EntryPoint
 from typing import Any, ClassVar, Self
+
+import numpy as np
 
 from dise_adapters.checkpoint.config import ConfigJson
 from dise_adapters.checkpoint.files import one_line, refused
@@ -17,7 +20,16 @@ from dise_adapters.families.family import Checkpoint, Family
 from dise_adapters.families.names import architectures, checkpoint_names
 from dise_adapters.families.special import special_tokens
 from dise_adapters.merging import adapted, refuse_foreign
-from dise_core import EngineConfig, MaskPredictor, ModelInfo, Read, Reader, Reading, SpecialTokens
+from dise_core import (
+    EngineConfig,
+    Ids,
+    MaskPredictor,
+    ModelInfo,
+    Read,
+    Reader,
+    Reading,
+    SpecialTokens,
+)
 from dise_core.errors import CheckpointError
 from dise_core.models.attention import Attention, Causal
 from dise_core.models.backend import Backend
@@ -90,6 +102,8 @@ class CheckpointPredictor(MaskPredictor):
             read = _transformers_config(ConfigJson(fields, str(folder)), name, weights)
         described = settings or {field: getattr(read, field, None) for field in READ}
         self.tokenizer = self.tokenizer_kind.from_folder(folder, family.tokenizer_class, gguf)
+        if family.is_framed:
+            self.tokenizer = self.tokenizer.framed()
         names = (name, str(folder.absolute()))
         attention = family.attention_of(fields, names, config.block_size)
         config_json = ConfigJson({**fields, **described}, name)
@@ -147,7 +161,28 @@ class CheckpointPredictor(MaskPredictor):
         reader = self._loaded()
         for read in reads:
             check_abilities(read, self.info, self.abilities)
-        return reader.read([completed(read, self.info) for read in reads])
+        return reader.read([self._framed(completed(read, self.info)) for read in reads])
+
+    def _framed(self, read: Read) -> Read:
+        """Return the Read of the text within its frame."""
+        before, behind = self.tokenizer.frame
+        if not (len(before) or len(behind)):
+            return read
+
+        def within(ids: Ids) -> Ids:
+            return np.concatenate([before, ids, behind])
+
+        guidance = read.guidance
+        if guidance is not None:
+            guidance = replace(guidance, token_ids=within(guidance.token_ids), context_ids=None)
+        return replace(
+            read,
+            token_ids=within(read.token_ids),
+            positions=read.positions + len(before),
+            guidance=guidance,
+            cache=None,
+            context_ids=None,
+        )
 
     def update_weights(self, named: Mapping[str, Any]) -> None:
         weights = getattr(self._loaded(), "weights", None)
@@ -159,11 +194,22 @@ class CheckpointPredictor(MaskPredictor):
     def _loaded(self, shown: Shown = unshown) -> Reader:
         if self._reader is None:
             self.fit()
+            self._refuse_headless()
             weights = self._checkpoint.weights.fetched()
             with shown(self.info.name) as report:
                 checkpoint = replace(self._checkpoint, weights=weights, report=report)
                 self._reader = self._backend.open(checkpoint, self._config)
         return self._reader
+
+    def _refuse_headless(self) -> None:
+        """Raise CheckpointError, by the weights' names, for a model without its head."""
+        head, weights = self.family.head, self._checkpoint.weights
+        if head is not None and not any(re.search(head, name) for name in weights.stored):
+            raise CheckpointError(
+                f"{self.info.name} has no head that predicts tokens, as a sentence encoder has "
+                "none: its files hold no weights of one. Name a checkpoint that was saved with its "
+                "head."
+            )
 
     @property
     def _backend(self) -> type[Backend[Checkpoint]]:
@@ -225,10 +271,11 @@ def _info(
                 f"{config.where} has {vocab_size} rows of logits, so {token_id} cannot be {role} "
                 "token"
             )
+    taken = family.reserved(config.fields) + sum(map(len, tokenizer.frame))
     return ModelInfo(
         config.where,
         vocab_size,
-        config.whole("max_position_embeddings"),
+        config.whole("max_position_embeddings") - taken,
         special,
         attention,
         family.tempered_confidence,

@@ -30,8 +30,8 @@ CONFIGS = {
     "llada": '{"model_type": "llada", "architectures": ["LLaDAModelLM"]}',
     "dream": '{"model_type": "Dream", "architectures": ["DreamModel"]}',
     "llama": '{"model_type": "llama", "architectures": ["LlamaForCausalLM"]}',
-    "bert": '{"model_type": "bert", "architectures": ["BertForMaskedLM"]}',
-    "modernbert": '{"model_type": "modernbert", "architectures": ["ModernBertForMaskedLM"]}',
+    "t5": '{"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]}',
+    "masked-lm": '{"model_type": "modernbert", "architectures": ["ModernBertForMaskedLM"]}',
     **{
         each.family: json.dumps(each.fields(_name_or_path=each.called))
         for each in PUBLISHED.values()
@@ -110,13 +110,18 @@ def test_a_name_that_is_no_path_is_nobodys_and_an_input_error(name: str) -> None
     ("failures", "told", "num_failed", "num_fetched"),
     [
         ([404] * 50, "ModelError: the hub has no model 'someone/some-model'", 1, 0),
-        ([], "Its config.json says model_type 'bert' and architectures BertForMaskedLM", 0, 1),
+        (
+            [],
+            "Its config.json says model_type 't5' and architectures T5ForConditionalGeneration",
+            0,
+            1,
+        ),
     ],
 )
 def test_a_hub_is_asked_once_for_all_adapters(
     tmp_path: Path, failures: list[int], told: str, num_failed: int, num_fetched: int
 ) -> None:
-    hub = hub_of(tmp_path / "hub", failures, CONFIGS["bert"].encode())
+    hub = hub_of(tmp_path / "hub", failures, CONFIGS["t5"].encode())
     with serving(hub) as endpoint:
         answer = ask(endpoint, tmp_path, script=LOAD)
     assert told in answer

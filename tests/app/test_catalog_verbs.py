@@ -73,7 +73,7 @@ def test_a_plugin_that_recommends_nothing_has_no_research(
 
 NAMES = (
     "a2d-qwen2", "a2d-qwen3", "countdown", "countdown-blocks", "diffugpt", "diffullama", "dream",
-    "fast-dllm-v2", "illada", "llada", "llada-moe", "llada2", "llama", "modernbert", "open-dcoder",
+    "fast-dllm-v2", "illada", "llada", "llada-moe", "llada2", "llama", "masked-lm", "open-dcoder",
     "rnd1", "sdar", "sdar-moe", "stable-diffcoder", "vllm-server", "word-problems",
 )  # fmt: skip
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from dise_adapters.checkpoint.esm_tokenizer import esm_tokenizer
 from dise_adapters.checkpoint.files import one_line, refused
 from dise_adapters.checkpoint.gguf import GgufFile
 from dise_adapters.checkpoint.gguf_tokenizer import gguf_tokenizer
@@ -38,6 +39,7 @@ class FastTokenizer(Tokenizer):
         self._tokenizer = tokenizer
         self._texts: dict[int, str] = {}
         self._template_kwargs: Fields = {}
+        self._is_framed = False
 
     @classmethod
     def from_folder(
@@ -73,6 +75,8 @@ class FastTokenizer(Tokenizer):
                 if "trust_remote_code" in str(error):
                     raise ValueError("it asks for code of its own, which is never run") from error
                 raise
+            if isinstance(loaded, transformers.EsmTokenizer):
+                loaded = esm_tokenizer(loaded)
             loaded.backend_tokenizer.no_padding()  # of every text to a given length
             loaded.backend_tokenizer.no_truncation()
             tokenizer = cls(loaded)
@@ -147,9 +151,32 @@ class FastTokenizer(Tokenizer):
             ) from None
         return str(text)
 
+    def framed(self) -> Self:
+        """Return this tokenizer for texts that are read within a `frame`; itself where a
+        chat template writes what stands around them.
+        """
+        if self.has_chat_template:
+            return self
+        tokenizer = copy.copy(self)
+        tokenizer._is_framed = True
+        return tokenizer
+
+    @cached_property
+    def frame(self) -> tuple[Ids, Ids]:
+        """The special tokens between which a text is read, as its files put them before a
+        text and behind it, int64 [F] each; none unless it is `framed`.
+        """
+        if not self._is_framed:
+            return as_ids([]), as_ids([])
+        encoding = self._tokenizer.backend_tokenizer.encode("a", add_special_tokens=True)
+        of_text = np.flatnonzero(np.asarray(encoding.special_tokens_mask) == 0)
+        ids, stop = as_ids(encoding.ids), len(encoding.ids)
+        start, end = (of_text[0], of_text[-1] + 1) if len(of_text) else (stop // 2, stop // 2)
+        return ids[:start], ids[end:]
+
     @property
     def start_ids(self) -> Ids:
-        token_id = self._tokenizer.bos_token_id
+        token_id = None if self._is_framed else self._tokenizer.bos_token_id
         return as_ids([] if token_id is None else [token_id])
 
     def decode(self, ids: Ids) -> str:

@@ -67,8 +67,12 @@ class Family:
     itself. key_mapping: regular expressions for the checkpoint's weight names, with their
     replacements. split: weights to be taken apart. unused: a regular expression for the
     checkpoint's weights that the class does not compute, such as the pooler of a BERT;
-    any other that the class lacks is refused. head: the modules between the body and the
-    logits; empty for the model's output embeddings alone. mask_tokens, end_tokens: their
+    any other that the class lacks is refused. head: a regular expression for the weights
+    that make logits of states; a checkpoint without any of them is refused before it is
+    loaded. is_framed: whether a text is read between the tokens that the tokenizer puts
+    around one, such as [CLS] and [SEP], unless a chat template writes them; no end token
+    then follows a text. reserved: how many of max_position_embeddings no token has, by
+    config.json. mask_tokens, end_tokens: their
     possible names in the vocabulary. mask_id: of every published checkpoint, where their
     files may not name it. tempered_confidence, last_block, noise: see ModelInfo.
     fill_token: the name of the token behind the end of a finished text, `fill_id` there.
@@ -93,7 +97,9 @@ class Family:
     key_mapping: Mapping[str, str] = field(default_factory=dict)
     split: Split | None = None
     unused: str | None = None
-    head: tuple[str, ...] = ()
+    head: str | None = None
+    is_framed: bool = False
+    reserved: Callable[[JsonFields], int] = lambda fields: 0  # noqa: ARG005
     mask_tokens: tuple[str, ...] = ()
     mask_id: int | None = None
     end_tokens: tuple[str, ...] = ()

@@ -47,6 +47,8 @@ def special_tokens(
         raise InputError(
             f"mask_token_id={mask_token_id} is not the mask: {listed}", "mask_token_id"
         )
+    if any(map(len, tokenizer.frame)):  # nothing of a text says that it ends
+        return SpecialTokens(mask_id, frozenset())
     ends = [*listed_ends, *named]
     return SpecialTokens(mask_id, frozenset(ends), ends[0] if ends else None)
 

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from dise_adapters.local.decoder.batch import TextBatch
 from dise_adapters.local.decoder.linear import PackedLinear, can_pack, into_float32
-from dise_adapters.local.decoder.whole import WholeBody
+from dise_adapters.local.decoder.whole import WholeBody, head_beside, makes_logits
 from dise_adapters.local.reading.layout import Layout
 from dise_adapters.local.reading.reader import TransformerReader
 from dise_core import BlockCausal, Causal, InputError, ModelError, ModelInfo, Read, Reading
@@ -135,17 +135,15 @@ def _apart(model: PreTrainedModel, called: Called) -> tuple[Called, nn.Module | 
     """Return a model's body and its head: all modules beside the body, in their order,
     if they make its logits of the body's states; else the model itself, and None.
     """
-    body = model.base_model
-    parts = [part for part in model.children() if part is not body]
-    head = parts[0] if len(parts) == 1 else nn.Sequential(*parts)
+    body, head = model.base_model, head_beside(model)
     its_body, ids = Called(body, called.device), torch.arange(4)[None].to(called.device)
     [logits] = called(ids, use_cache=False)
     try:
         [states] = its_body(ids, use_cache=False)
-        with evaluating(head):
-            is_head = body is not model and torch.equal(head(states), logits)
-    except Exception:  # modules of any kind, which do not follow one another
-        is_head = False
+    except Exception:  # a body of any kind, which may be called otherwise
+        return called, None
+    with evaluating(head):
+        is_head = body is not model and makes_logits(head, states, logits)
     return (its_body, head) if is_head else (called, None)
 
 

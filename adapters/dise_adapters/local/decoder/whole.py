@@ -1,15 +1,20 @@
 """Any transformers model as a forward pass, which computes the states of all tokens."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dise_adapters.local.decoder.batch import TextBatch
 from dise_adapters.local.decoder.masks import Masks
 from dise_adapters.local.devices import on_device
 from dise_core import Attention, BlockCausal, Canvases, Causal, Ids, InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 MASKED = ("sdpa", "eager")
 """The implementations of attention in transformers that take any mask."""
@@ -32,6 +37,20 @@ def check_implementation(name: str, attention: Attention) -> None:
             f"attn_implementation={name!r:.80} cannot attend in blocks; take 'sdpa' or 'eager'",
             "attn_implementation",
         )
+
+
+def head_beside(model: PreTrainedModel) -> nn.Module:
+    """Return what may be a model's head: all modules beside its body, in their order."""
+    parts = [part for part in model.children() if part is not model.base_model]
+    return parts[0] if len(parts) == 1 else nn.Sequential(*parts)
+
+
+def makes_logits(head: nn.Module, states: Tensor, logits: Tensor) -> bool:
+    """Return whether a head makes these logits of the states."""
+    try:
+        return torch.equal(head(states).to(logits.device), logits)
+    except Exception:  # modules of any kind, which do not follow one another
+        return False
 
 
 class WholeBody:

@@ -21,7 +21,12 @@ from dise_adapters.local.decoder.linear import into_float32, linear
 from dise_adapters.local.decoder.own import DecoderParts, OwnBody, decoder_parts
 from dise_adapters.local.decoder.prefixes import whole_blocks
 from dise_adapters.local.decoder.weights import LoadedWeights, WeightPlaces, built
-from dise_adapters.local.decoder.whole import WholeBody, check_implementation
+from dise_adapters.local.decoder.whole import (
+    WholeBody,
+    check_implementation,
+    head_beside,
+    makes_logits,
+)
 from dise_adapters.local.devices import choose_device, choose_dtype, free_bytes, is_gpu
 from dise_adapters.local.free_memory import give_back_freed_memory
 from dise_adapters.local.loading.canvases import canvas_reader
@@ -45,7 +50,7 @@ from dise_core.records import Record
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from dise_adapters.families.family import Checkpoint, Family, Split
+    from dise_adapters.families.family import Checkpoint, Split
 
 PROBE = (0, 1, 2, 3)
 """Token ids on which body-then-head logits are compared with the whole model's."""
@@ -196,7 +201,7 @@ def _reader(
     device = home if is_spread or quantizer is None else device
     if not is_gpu(device):
         THREADS.fit(model.num_parameters())
-    body, head, vocab_size = _parts(model, checkpoint.family, home)
+    body, head, vocab_size = _parts(model, home)
     if isinstance(head, torch.nn.Linear) and not is_spread and OwnBody.covers(body):
         if quantizer:
             quantizer.refuse_few(linear_share(body, has_experts=True), type(body).__name__)
@@ -233,20 +238,17 @@ def _on(device: torch.device, head: torch.nn.Module) -> Callable[[Tensor], Tenso
 
 
 def _parts(
-    model: PreTrainedModel, family: Family, device: torch.device
+    model: PreTrainedModel, device: torch.device
 ) -> tuple[PreTrainedModel, torch.nn.Module | None, int]:
     """Return a model's body, its head, and how many logits there are; None for the head
     where the logits are not just what the head makes of the body's states.
     """
-    body, head = model.base_model, model.get_output_embeddings()
-    if family.head:
-        head = torch.nn.Sequential(*(getattr(model, name) for name in family.head))
-    probe = torch.tensor([PROBE], device=device)
+    body, probe = model.base_model, torch.tensor([PROBE], device=device)
     logits = model(probe, use_cache=False).logits
-    if head is not None:
-        own_logits = head(body(probe, use_cache=False).last_hidden_state).to(device)
-        head = head if torch.equal(own_logits, logits) else None
-    return body, head, logits.shape[-1]
+    states = body(probe, use_cache=False).last_hidden_state
+    heads = (model.get_output_embeddings(), head_beside(model))
+    made = (head for head in heads if head is not None and makes_logits(head, states, logits))
+    return body, next(made, None), logits.shape[-1]
 
 
 @torch.inference_mode()

@@ -140,7 +140,7 @@ def stored_decoder(
     Raises CheckpointError for files that cannot be right.
     """
     family, settings = checkpoint.family, checkpoint.settings or {}
-    is_plain = settings and not (family.split or family.head)
+    is_plain = settings and not family.split
     if family.model_class not in CLASSES or not is_plain or not SETTINGS.issuperset(settings):
         return None
     stored = checkpoint.weights.stored
