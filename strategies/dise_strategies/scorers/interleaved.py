@@ -8,10 +8,11 @@ import numpy as np
 from pydantic import Field
 
 from dise_core import Plan, Read, Score, Scorer, Selector, Terms, TokenSequence
-from dise_core.arrays import Ids
+from dise_core.arrays import Ids, Mask
 from dise_core.params.base import MAX_LENGTH
 from dise_core.plans.plan import READS_AT_ONCE
 from dise_strategies.scorers.masked import masked_read
+from dise_strategies.scorers.words import words
 
 
 class InterleavedRegeneration(Scorer):
@@ -19,8 +20,8 @@ class InterleavedRegeneration(Scorer):
 
     Pass j masks the response positions r with r % k == j; prompt tokens are never masked,
     so selected ones are left out. A block-causal model reads each block after the
-    finished earlier ones. Costs at most k passes: with k the response's length, it leaves
-    one token out at a time.
+    finished earlier ones. Costs at most k passes. With k of the response's length or more
+    one token is hidden at a time: pseudo-log-likelihood, PLL (Salazar et al. 2020).
     Training: on masks alone is enough.
     """
 
@@ -29,6 +30,9 @@ class InterleavedRegeneration(Scorer):
 
     k: int = Field(default=2, ge=1, le=MAX_LENGTH)
     """Parts that the text is split into; each is masked once."""
+    within_word: bool = False
+    """Mask beside each token the later ones of its word, which would tell it: PLL as Kauf and
+    Ivanova (2023) count it, and minicons as `within_word_l2r`."""
 
     def score(self, sequence: TokenSequence, selector: Selector) -> Plan[Score]:
         positions = self._positions(sequence, selector)
@@ -54,6 +58,18 @@ class InterleavedRegeneration(Scorer):
     def _reads(self, sequence: TokenSequence, positions: Ids) -> Iterator[Read]:
         """Yield the Read of each pass that masks some of the positions."""
         remainders = (positions - sequence.prompt_length) % self.k
+        word = words(sequence)[sequence.response_positions] if self.within_word else None
         for number in np.unique(remainders).tolist():
             hidden = sequence.response_positions[number :: self.k]
+            if word is not None:
+                hidden = sequence.response_positions[_with_later_pieces(word, number, self.k)]
             yield masked_read(sequence, hidden, positions[remainders == number])
+
+
+def _with_later_pieces(word: Ids, first: int, k: int) -> Mask:
+    """Return which tokens are among every k-th from `first` on, or in the word of one before
+    them. word: the number of each token's, ascending int64 [R].
+    """
+    at = np.arange(len(word))
+    hidden = at - (at - first) % k
+    return (hidden >= 0) & (word[np.maximum(hidden, 0)] == word)
