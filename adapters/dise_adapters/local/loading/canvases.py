@@ -17,10 +17,10 @@ from dise_adapters.local.decoder.integers import Int8Linear
 from dise_adapters.local.decoder.layer import JoinedExperts, SeparateExperts
 from dise_adapters.local.decoder.linear import into_float32, linear
 from dise_adapters.local.devices import is_gpu
+from dise_adapters.local.free_memory import give_back_freed_memory
 from dise_adapters.local.loading.quantization import Quantizer
 from dise_adapters.local.loading.quiet import counting, quiet
 from dise_adapters.local.loading.stored import EMBEDDING, HEAD, NORM, Shapes, StoredDecoder
-from dise_adapters.local.free_memory import give_back_freed_memory
 from dise_adapters.local.reading.layout import Layout
 from dise_adapters.local.reading.reader import TransformerReader
 from dise_adapters.local.threads import THREADS
