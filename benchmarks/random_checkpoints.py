@@ -1,5 +1,6 @@
-"""Checkpoints of any size with random weights, in shards, in the formats of LLaDA, LLaDA2 and
-Tiny-A2D's Qwen3. Their tokenizer has a token for each byte, so it spells any prompt.
+"""Checkpoints of any size with random weights, in shards, in the formats of LLaDA, LLaDA2,
+Tiny-A2D's Qwen3 and DiffusionGemma. Their tokenizer has a token for each byte, so it spells any
+prompt.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ Shapes = Iterator[tuple[str, tuple[int, ...]]]
 @dataclass(frozen=True)
 class Size:
     """The size of a decoder. experts: 0 for a dense one; the first layer never has any. is_a2d:
-    whether it is a Qwen3 of Tiny-A2D, whose blocks LLM's `block_size` says.
+    whether it is a Qwen3 of Tiny-A2D, whose blocks LLM's `block_size` says. canvas: the length of
+    DiffusionGemma's canvases, 0 for all others; its last layer sees all of a text.
     """
 
     width: int
@@ -36,6 +38,7 @@ class Size:
     expert_inner: int = 0
     groups: int = 0
     is_a2d: bool = False
+    canvas: int = 0
 
     @property
     def head_dim(self) -> int:
@@ -45,6 +48,7 @@ class Size:
 
 LLADA_8B = Size(4096, 12288, 32, 32, 126464)
 LLADA2_MINI = Size(2048, 5120, 20, 16, 157184, 4, 128, 256, 8, 512, 8)
+DIFFUSION_GEMMA = Size(2816, 2112, 1, 16, 262144, 8, 256, 128, 8, 704, canvas=256)
 RANDOM_100M = Size(768, 2304, 12, 12, 8192)
 
 SHAPES = {1: (128, 2), 10: (384, 6), 100: (960, 10)}
@@ -72,7 +76,9 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     _tokenizer(size.vocabulary).save(str(folder / "tokenizer.json"))
     config, shapes = _llada_config, _llada_shapes
-    if size.experts:
+    if size.canvas:
+        config, shapes = _gemma_config, _gemma_shapes
+    elif size.experts:
         config, shapes = _llada2_config, _llada2_shapes
     elif size.is_a2d:
         config, shapes = _a2d_config, _a2d_shapes
@@ -214,6 +220,52 @@ def _llada2_shapes(size: Size) -> Shapes:
             yield f"{prefix}.{name}.weight", (d,)
     yield "model.norm.weight", (d,)
     yield "lm_head.weight", (size.vocabulary, d)
+
+
+def _gemma_config(size: Size) -> Mapping[str, Any]:
+    text = {
+        "vocab_size": size.vocabulary, "hidden_size": size.width, "intermediate_size": size.inner,
+        "num_hidden_layers": size.layers, "num_attention_heads": size.heads,
+        "num_key_value_heads": size.key_heads, "head_dim": size.head_dim,
+        "global_head_dim": 2 * size.head_dim, "num_global_key_value_heads": size.key_heads // 4,
+        "max_position_embeddings": 262144, "sliding_window": 1024, "rms_norm_eps": 1e-6,
+        "hidden_activation": "gelu_pytorch_tanh", "num_experts": size.experts,
+        "top_k_experts": size.per_token, "moe_intermediate_size": size.expert_inner,
+        "use_bidirectional_attention": "vision", "eos_token_id": size.vocabulary - 2,
+        "layer_types": [*["sliding_attention"] * (size.layers - 1), "full_attention"],
+    }  # fmt: skip
+    return {
+        "architectures": ["DiffusionGemmaForBlockDiffusion"], "model_type": "diffusion_gemma",
+        "canvas_length": size.canvas, "text_config": text,
+    }  # fmt: skip
+
+
+def _gemma_shapes(size: Size) -> Shapes:
+    d, inner = size.width, size.expert_inner
+    yield "model.decoder.embed_tokens.weight", (size.vocabulary, d)
+    for layer in range(size.layers):
+        prefix, is_last = f"model.decoder.layers.{layer}.", layer == size.layers - 1
+        head, keys = (1 + is_last) * size.head_dim, size.key_heads // (4 if is_last else 1)
+        heads = {"q": size.heads, "k": keys} | ({} if is_last else {"v": keys})
+        for name, count in heads.items():
+            yield f"{prefix}self_attn.{name}_proj.weight", (count * head, d)
+        yield f"{prefix}self_attn.o_proj.weight", (d, size.heads * head)
+        for name in "qk":
+            yield f"{prefix}self_attn.{name}_norm.weight", (head,)
+        yield from _llada2_mlp(size, f"{prefix}mlp", is_dense=True)
+        yield f"{prefix}experts.gate_up_proj", (size.experts, 2 * inner, d)
+        yield f"{prefix}experts.down_proj", (size.experts, d, inner)
+        yield f"{prefix}router.proj.weight", (size.experts, d)
+        yield f"{prefix}router.scale", (d,)
+        yield f"{prefix}router.per_expert_scale", (size.experts,)
+        for place in ("input", "post_attention", "pre_feedforward", "post_feedforward"):
+            yield f"{prefix}{place}_layernorm.weight", (d,)
+        for place in ("post_feedforward_layernorm_1", "post_feedforward_layernorm_2"):
+            yield f"{prefix}{place}.weight", (d,)
+        yield f"{prefix}pre_feedforward_layernorm_2.weight", (d,)
+        yield f"{prefix}layer_scalar", (1,)
+        yield f"model.encoder.language_model.layers.{layer}.layer_scalar", (1,)
+    yield "model.decoder.norm.weight", (d,)
 
 
 def _llada2_mlp(size: Size, prefix: str, is_dense: bool) -> Shapes:

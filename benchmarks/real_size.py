@@ -1,11 +1,13 @@
 """LLaDA-8B's shape with random weights on a CPU: what a start and a pass take of each type.
 
 python benchmarks/real_size.py [FOLDER] [--types bfloat16 int8 int4] [--tokens 33 128]
+python benchmarks/real_size.py --model diffusion-gemma --types int4 --tokens 356
 
-Writes 15 GiB into the folder, once; without one, each time. Each type has its own process, with
-the command's memory; one for which too little is free is refused. Times of a start are of the
-processor, of a pass by the clock and of the processor, the least of several. The peak counts mapped
-pages of the files too.
+The second is one of DiffusionGemma's 30 layers, its vocabulary and its head; what is no canvas of
+256 is prompt. Writes 15 GiB, or 3, into the folder, once; without one, each time. Each type has its
+own process, with the command's memory; one for which too little is free is refused. Times of a
+start are of the processor, of a pass by the clock and of the processor, the least of several. The
+peak counts mapped pages of the files too; planned is what the command would ask for before.
 """
 
 from __future__ import annotations
@@ -22,12 +24,13 @@ from typing import Any
 import numpy as np
 import torch
 from command import Parser, Worker, head, pack, resident, row
-from random_checkpoints import LLADA_8B, Size, write
+from random_checkpoints import DIFFUSION_GEMMA, LLADA_8B, Size, write
 
 OPTIONS: dict[str, dict[str, Any]] = {
     **{name: {"dtype": name} for name in ("float32", "bfloat16", "float16")},
     **{name: {"quantization": name} for name in ("int8", "int4")},
 }
+MODELS = {"llada-8b": LLADA_8B, "diffusion-gemma": DIFFUSION_GEMMA}
 FLAGS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile",
          "amx_bf16", "amx_int8", "asimddp", "i8mm", "bf16")  # fmt: skip
 """What decides how fast a processor multiplies."""
@@ -45,6 +48,7 @@ def processor() -> str:
 
 def measured(folder: str, kind: str, tokens: list[int], rounds: int) -> dict[str, Any]:
     """Return what a load takes, and passes over one text of each length."""
+    from dise_adapters.local.loading.fits import Claim
     from dise_core import LLM, InputError, Read, TokenLogProbs
 
     before, faults = os.times(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -55,23 +59,27 @@ def measured(folder: str, kind: str, tokens: list[int], rounds: int) -> dict[str
     after, used = os.times(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
     if kind == "int8":
         pack(llm)
-    passes = []
+    passes, length = [], llm.predictor.info.block_length
+    claim: Any = Claim.of(llm.predictor._checkpoint, llm.predictor._config)  # type: ignore[attr-defined]
     for count in tokens:
         ids = np.random.default_rng(0).integers(0, llm.predictor.info.vocab_size - 2, count)
-        reads, times = [Read(ids, np.arange(count), TokenLogProbs(ids))], []
+        start, times = max(0, count - (length or count)), []
+        reads = [Read(ids, np.arange(start, count), TokenLogProbs(ids[start:]), start=start)]
         for _ in range(rounds):
             started = time.perf_counter(), time.process_time()
             llm.predictor.read(reads)
             times.append((time.perf_counter() - started[0], time.process_time() - started[1]))
         passes.append(tuple(map(min, zip(*times, strict=True))))
     seconds = after.user + after.system - before.user - before.system
-    return {"start": seconds, "faults": used, "passes": passes, "peak": resident("VmHWM") / 1024}
+    memory = {"peak": resident("VmHWM") / 1024, "planned": claim.sizes_in_use["cpu"][1] / 2**30}
+    return {"start": seconds, "faults": used, "passes": passes, **memory}
 
 
 def main() -> None:
     """Print the table, or answer for it."""
     parser = Parser(__doc__)
     parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("--model", choices=MODELS, default="llada-8b")
     parser.add_argument("--types", nargs="+", choices=OPTIONS, default=[*OPTIONS])
     parser.add_argument("--tokens", nargs="+", type=int, default=[33, 128])
     parser.add_argument("--rounds", type=int, default=5)
@@ -87,11 +95,11 @@ def main() -> None:
 
 def table(args: Any, folder: Path) -> None:
     """Write the model, and print a row for each type."""
-    size = Size(64, 192, 2, 4, 1024) if args.small else LLADA_8B
+    size = Size(64, 192, 2, 4, 1024) if args.small else MODELS[args.model]
     write(folder, size, torch.bfloat16)
     print(processor())
     columns = (f"pass of {count}, s (processor)" for count in args.tokens)
-    head("type", "start, s", "page faults, M", "peak, GiB", *columns)
+    head("type", "start, s", "page faults, M", "peak, GiB", "planned", *columns)
     for kind in args.types:
         worker = Worker(__file__, "--serve")
         found = worker.ask(str(folder), kind, args.tokens, args.rounds)
@@ -101,7 +109,8 @@ def table(args: Any, folder: Path) -> None:
             continue
         passes = (f"{wall:.2f} ({used:.2f})" for wall, used in found["passes"])
         faults = f"{found['faults'] / 1e6:.2f}"
-        row(kind, f"{found['start']:.1f}", faults, f"{found['peak']:.2f}", *passes)
+        memory = (f"{found[name]:.2f}" for name in ("peak", "planned"))
+        row(kind, f"{found['start']:.1f}", faults, *memory, *passes)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -25,26 +28,76 @@ CANVAS, WINDOW = 32, 64
 SPECIAL = ("<pad>", "<eos>", "<bos>", "<|turn>", "<turn|>", "<|channel>", "<channel|>", "<|image|>")
 PAD, END, TURN_END = 0, 1, 4
 TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}<|turn>{{ 'model' if m.role == 'assistant' else m.role }}"
-    "\n{{ m.content }}<turn|>\n{% endfor %}{% if add_generation_prompt %}<|turn>model\n"
-    "{% if enable_thinking is defined and enable_thinking %}<|channel>thought\n{% endif %}{% endif %}"
+    "{{ bos_token }}{% for m in messages %}<|turn>"
+    "{{ 'model' if m.role == 'assistant' else m.role }}\n{{ m.content }}<turn|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|turn>model\n"
+    "{% if enable_thinking is defined and enable_thinking %}<|channel>thought\n{% endif %}"
+    "{% endif %}"
 )
 
 
-def write(folder: Path, **sizes: Any) -> Path:
+def write(folder: Path) -> Path:
     """Write a tiny checkpoint, as save_pretrained does, with its vision model. The scalars of
     encoder and decoder differ, and between layers.
     """
+    torch.manual_seed(0)
+    model = DiffusionGemmaForBlockDiffusion(_config())
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "norm" in name or name.endswith("scale"):
+                weight.add_(torch.randn_like(weight) * 0.1)
+        for name, scalar in model.named_buffers():
+            if "layer_scalar" in name:
+                scalar.fill_(0.7 + 0.3 * torch.rand(()).item())
+    model.save_pretrained(folder)
+    _write_tokenizer(folder)
+    return folder
+
+
+def write_headers(folder: Path) -> Path:
+    """Write a checkpoint of the published size, of which only the header takes room."""
+    config = _config(
+        vocab_size=262144, hidden_size=2816, intermediate_size=2112, num_hidden_layers=30,
+        num_attention_heads=16, num_key_value_heads=8, head_dim=256, global_head_dim=512,
+        num_global_key_value_heads=2, sliding_window=1024, layer_types=None, num_experts=128,
+        top_k_experts=8, moe_intermediate_size=704,
+    )  # fmt: skip
+    with torch.device("meta"):
+        state = DiffusionGemmaForBlockDiffusion(config).state_dict()
+    header, size = dict[str, object](), 0
+    for name, weight in state.items():
+        is_tied = name.startswith("model.encoder.language_model.") and "scalar" not in name
+        if not is_tied and name != "lm_head.weight":
+            span = [size, size := size + 2 * weight.numel()]
+            header[name] = {"dtype": "BF16", "shape": [*weight.shape], "data_offsets": span}
+    text = json.dumps(header).encode()
+    path = folder / "model.safetensors"
+    path.write_bytes(struct.pack("<Q", len(text)) + text)
+    os.truncate(path, 8 + len(text) + size)
+    config.architectures = ["DiffusionGemmaForBlockDiffusion"]
+    config.save_pretrained(folder)
+    _write_tokenizer(folder)
+    return folder
+
+
+def _vocabulary() -> dict[str, int]:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: number for number, token in enumerate((*SPECIAL, *alphabet))}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=None))
+    return {token: number for number, token in enumerate((*SPECIAL, *alphabet))}
+
+
+def _write_tokenizer(folder: Path) -> None:
+    tokenizer = Tokenizer(models.BPE(vocab=_vocabulary(), merges=[], unk_token=None))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([*SPECIAL])
     names = {f"{name[1:4]}_token": name for name in ("<pad>", "<eos>", "<bos>")}
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=TEMPLATE, **names)
+    fast.save_pretrained(folder)
+
+
+def _config(**sizes: Any) -> DiffusionGemmaConfig:
     text: dict[str, Any] = {
-        "vocab_size": len(vocabulary), "hidden_size": 64, "intermediate_size": 96,
+        "vocab_size": len(_vocabulary()), "hidden_size": 64, "intermediate_size": 96,
         "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
         "head_dim": 32, "global_head_dim": 64, "num_global_key_value_heads": 1,
         "max_position_embeddings": 1024, "sliding_window": WINDOW, "num_experts": 4,
@@ -58,25 +111,12 @@ def write(folder: Path, **sizes: Any) -> Path:
         "position_embedding_size": 64, "pooling_kernel_size": 2,
     }  # fmt: skip
     image = dict.fromkeys(("image_token_id", "boi_token_id", "eoi_token_id"), 7)
-    torch.manual_seed(0)
-    model = DiffusionGemmaForBlockDiffusion(
-        DiffusionGemmaConfig(
-            text_config=DiffusionGemmaTextConfig(**text),
-            vision_config=Gemma4VisionConfig(**vision),
-            canvas_length=CANVAS,
-            **image,
-        )
+    return DiffusionGemmaConfig(
+        text_config=DiffusionGemmaTextConfig(**text),
+        vision_config=Gemma4VisionConfig(**vision),
+        canvas_length=CANVAS,
+        **image,
     )
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if "norm" in name or name.endswith("scale"):
-                weight.add_(torch.randn_like(weight) * 0.1)
-        for name, scalar in model.named_buffers():
-            if "layer_scalar" in name:
-                scalar.fill_(0.7 + 0.3 * torch.rand(()).item())
-    model.save_pretrained(folder)
-    fast.save_pretrained(folder)
-    return folder
 
 
 class Reference:

@@ -31,6 +31,7 @@ CONFIGS = {
     "dream": '{"model_type": "Dream", "architectures": ["DreamModel"]}',
     "llama": '{"model_type": "llama", "architectures": ["LlamaForCausalLM"]}',
     "t5": '{"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]}',
+    "diffusion-gemma": '{"architectures": ["DiffusionGemmaForBlockDiffusion"]}',
     "masked-lm": '{"model_type": "modernbert", "architectures": ["ModernBertForMaskedLM"]}',
     **{
         each.family: json.dumps(each.fields(_name_or_path=each.called))

@@ -46,6 +46,7 @@ def test_a_published_format_agrees_with_an_independent_model(
 ELSEWHERE = {
     "llada": "test_llada.py", "dream": "test_dream.py", "llama": "test_causal.py",
     **dict.fromkeys(("masked-lm", "diffullama", "diffugpt"), "below"),
+    "diffusion-gemma": "test_diffusion_gemma.py",
 }  # fmt: skip
 """Where other families are compared with an independent model."""
 

@@ -40,9 +40,9 @@ def diffusion_gemma_settings(config: ConfigJson) -> ConfigFields:
 
 
 DIFFUSION_GEMMA = Family(
-    about="DiffusionGemma, whose answers vLLM and transformers write; images are left out.",
+    about="DiffusionGemma's text model, on transformers' layers.",
     example="google/diffusiongemma-26B-A4B-it",
-    trained_on="finished texts too, under uniform noise",
+    trained_on="finished texts too",
     architectures=("DiffusionGemmaForBlockDiffusion",),
     model_types=("diffusion_gemma",),
     model_class="DiffusionGemmaForBlockDiffusion",

@@ -143,6 +143,7 @@ def _fill(
     scalars = torch.cat([weights.pop(ENCODER_SCALAR), weights["layer_scalar"]])
     weights["layer_scalar"] = torch.ones_like(weights["layer_scalar"])
     layer.load_state_dict(weights, assign=True)
+    layer.router.to(scalars.dtype)  # which is not rounded
     del read, weights
     for parent in (layer.self_attn, layer.mlp):
         for name, part in list(parent.named_children()):
