@@ -1,6 +1,7 @@
 """A candidate token per row of logits, the likeliest or drawn, and its confidence."""
 
 from functools import lru_cache
+from itertools import count
 
 import torch
 from torch import Tensor
@@ -21,6 +22,9 @@ def choose(
     work = _writable(logits, readout)
     drawn_from = _filtered(work, readout) if uniforms is not None or readout.is_tempered else work
     token_ids = work.argmax(-1) if uniforms is None else _draw(drawn_from, uniforms)
+    # Where no candidate has any probability, the forbidden ones are as likely as the rest.
+    is_possible = work.gather(-1, token_ids[:, None])[:, 0] != -torch.inf
+    token_ids = token_ids.where(is_possible, _first(readout.allowed, readout.forbidden))
     ranked_by = drawn_from if readout.is_tempered else logits
     is_plain = not readout.is_tempered and not readout.unranked
     confidences = None if is_plain else _confidences(ranked_by, token_ids, readout)
@@ -36,6 +40,13 @@ def choose(
         confidences = spread(logits - normalizer, readout.confidence)
     below = candidate - torch.maximum(candidate, remainder)
     return token_ids, (below - odds.abs().neg_().exp_().log1p_())[:, 0], confidences
+
+
+@lru_cache(16)
+def _first(allowed: tuple[int, ...], forbidden: tuple[int, ...]) -> int:
+    """Return the first id that may be a candidate; all are allowed if none is named."""
+    refused = frozenset(forbidden)
+    return next((token for token in sorted(allowed) or count() if token not in refused), 0)
 
 
 def _writable(logits: Tensor, readout: Candidates) -> Tensor:
