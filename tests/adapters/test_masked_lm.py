@@ -15,7 +15,9 @@ import torch
 import transformers as hf
 from safetensors.torch import load_file, save_file
 from tokenizers.pre_tokenizers import ByteLevel
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES as MAPPING
 
+from dise_adapters.families.masked_lm import ARCHITECTURES, CLASSES
 from dise_core import LLM, InputError, Read, SamplingParams, ScoringParams, TokenLogProbs
 from dise_core.errors import CheckpointError, UnknownNameError
 from dise_core.testing import check_mask_predictor
@@ -82,6 +84,18 @@ MODELS: dict[str, tuple[Callable[[Path], Any], str, dict[str, Any]]] = {
     "esm-1": (residues, "Esm",
               ESM | {"position_embedding_type": "absolute", "emb_layer_norm_before": True}),
 }  # fmt: skip
+AS_BERT = SIZES | {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+KIN: dict[str, dict[str, Any]] = {
+    "Camembert": {}, "Data2VecText": {}, "Deberta": {}, "Ernie": {}, "Gte": {}, "IBert": {},
+    "EuroBert": {"num_key_value_heads": 2, "mask_token_id": 4}, "JinaEmbeddingsV3": {},
+    "MPNet": {"pad_token_id": 1}, "MegatronBert": {}, "NomicBert": {}, "RobertaPreLayerNorm": {},
+    "MobileBert": {"embedding_size": 16, "intra_bottleneck_size": 16, "true_hidden_size": 16},
+    "RemBert": {"input_embedding_size": 16, "output_embedding_size": 16},
+    "RoFormer": {"embedding_size": 32}, "XLMRobertaXL": {},
+    "Xmod": {"languages": ["en"], "default_language": "en"},
+}  # fmt: skip
+"""The family's other classes, and the fields in which they differ."""
+ALL = MODELS | {name: (word_pieces, name, AS_BERT | fields) for name, fields in KIN.items()}
 WITHOUT_SHADOWS = ("deberta-v2", "esm", "esm-1")
 """Those whose attention takes no mask of pairs, or whose positions cannot be given."""
 
@@ -90,7 +104,7 @@ class Plain:
     """A checkpoint as transformers has it, with a forward pass a token."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        make, called, fields = MODELS[name]
+        make, called, fields = ALL[name]
         self.tokenizer = make(folder / "words")
         torch.manual_seed(0)
         config = getattr(hf, f"{called}Config")(vocab_size=len(self.tokenizer), **fields)
@@ -187,6 +201,23 @@ def test_scores_are_those_of_a_plain_loop_alone_and_in_a_batch(
 
 def test_every_class_keeps_the_contract_of_a_predictor(plain: Plain) -> None:
     check_mask_predictor(LLM(str(plain.folder)).predictor)
+
+
+@pytest.mark.parametrize("name", KIN)
+def test_their_kin_keep_it_too_and_answer_as_transformers_does(tmp_path: Path, name: str) -> None:
+    plain = Plain(name, tmp_path)
+    llm = LLM(str(plain.folder))
+    told = scores(llm, ENGLISH, "interleaved", k=3)
+    expected = [np.mean(plain.expected(text, "interleaved", 3)) for text in ENGLISH]
+    assert told == pytest.approx(expected, abs=1e-5)
+    check_mask_predictor(llm.predictor)
+
+
+def test_every_class_of_the_family_is_checked() -> None:
+    checked = {f"{name}ForMaskedLM" for _, name, _ in ALL.values()}
+    assert checked == set(ARCHITECTURES)
+    named = {kind: f"{name}ForMaskedLM" for kind, name in CLASSES.items()}
+    assert named.items() <= MAPPING.items()
 
 
 def test_a_text_is_as_long_as_the_model_numbers_positions_and_no_longer(plain: Plain) -> None:

@@ -132,26 +132,28 @@ class WholeBody:
 
     def _obeys_masks(self) -> bool:
         """Return whether the model takes any mask and any positions, from what it
-        computes: a token that the others must not see changes nothing for them, but
-        depends on its own position. Finds how it counts positions.
+        computes: a copy of a token, at its position and in its place, is unseen by the
+        others and has that token's state. Finds how it counts positions.
         """
         config, padding = self._model.config, getattr(self._model.config, "pad_token_id", None)
         window = self._window or 0
         if config._attn_implementation not in MASKED or window > MAX_WINDOW:
             return False
-        first_id, last_id, own_id = [token for token in range(4) if token != padding][:3]
-        inner_id = own_id if padding is None else padding
+        first_id, last_id, other_id = [token for token in range(4) if token != padding][:3]
+        inner_id = other_id if padding is None else padding
         text = np.array([first_id, inner_id, *[last_id] * (1 + window)])
         in_blocks = isinstance(self._attention, BlockCausal)
         try:
             plain = self._states(_probe(text))
             noise = min(1e-2, torch.finfo(plain.dtype).eps ** 0.5)
             for self._counts_behind in (None,) if in_blocks else (None, padding):
-                first, second = (
-                    self._states(_probe(np.append(text, own_id), place)) for place in (0, 2)
-                )
-                if torch.allclose(first[:, :-1], plain, rtol=noise, atol=noise):
-                    return not torch.equal(first[:, -1], second[:, -1])
+                for place in (0, 2):
+                    copied = self._states(_probe(np.append(text, text[place]), place))
+                    expected = torch.cat([plain, plain[:, place : place + 1]], 1)
+                    if not torch.allclose(copied, expected, rtol=noise, atol=noise):
+                        break
+                else:
+                    return True
         except Exception:  # a model of any kind, called as not all can be
             return False
         return False
