@@ -11,7 +11,7 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -33,6 +33,10 @@ from dise_core.records import Record
 ATTEMPTS = 5
 SECONDS = 600.0
 """Until an answer has arrived whole, with all attempts."""
+AT_ONCE = 8
+"""Requests that a server has from us at one time; of a model that writes canvases vLLM runs
+no more by default.
+"""
 CONNECT_SECONDS = 5.0
 SPARE_BYTES = 2**18
 """How much larger than what was asked for an answer may be."""
@@ -89,11 +93,18 @@ class Connection:
         UnreachableError where it gives no answer, ModelError for any other failure,
         ModelOutputError for an answer of another shape.
         """
-        max_bytes = num_bytes + SPARE_BYTES
-        answer: Awaitable[httpx.Response] = self._retrying(self._once, path, body, max_bytes)
-        future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(answer, SECONDS), _loop())
+        [answer] = self.ask_all(path, schema, [(body, num_bytes)])
+        return answer
+
+    def ask_all(
+        self, path: str, schema: type[T], requests: Sequence[tuple[Record | None, int]]
+    ) -> list[T]:
+        """Return the answers to several requests, of which AT_ONCE run together: bodies
+        with the sizes of their answers. Raises as `ask`, for the first that fails.
+        """
+        future = asyncio.run_coroutine_threadsafe(self._responses(path, requests), _loop())
         try:
-            response = future.result()
+            responses = future.result()
         except TimeoutError as error:
             raise UnreachableError(
                 f"{self.address}{path} took longer than {SECONDS:g} s to answer"
@@ -104,9 +115,30 @@ class Connection:
             ) from error
         finally:
             future.cancel()
-        if response.status_code != 200:
-            raise _refusal(self.address + path, response)
-        return _checked(schema, response.content, self.address + path)
+        url = self.address + path
+        for response in responses:
+            if response.status_code != 200:
+                raise _refusal(url, response)
+        return [_checked(schema, response.content, url) for response in responses]
+
+    async def _responses(
+        self, path: str, requests: Sequence[tuple[Record | None, int]]
+    ) -> list[httpx.Response]:
+        room = asyncio.Semaphore(AT_ONCE)
+
+        async def one(body: Record | None, num_bytes: int) -> httpx.Response:
+            async with room:
+                max_bytes = num_bytes + SPARE_BYTES
+                answer: Awaitable[httpx.Response]
+                answer = self._retrying(self._once, path, body, max_bytes)
+                return await asyncio.wait_for(answer, SECONDS)
+
+        tasks = [asyncio.ensure_future(one(*request)) for request in requests]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
 
     async def _once(self, path: str, body: Record | None, max_bytes: int) -> httpx.Response:
         """Return the answer, not decompressed, or the beginning of a refusal."""
