@@ -5,7 +5,7 @@ from typing import TypeVar
 from dise_core.errors import InputError
 from dise_core.models.attention import BlockCausal
 from dise_core.models.info import ModelInfo
-from dise_core.params.requests import SamplingParams, Scoring
+from dise_core.params.requests import Denoising, SamplingParams, Scoring
 from dise_core.scoring.calibration import Calibration
 from dise_core.scoring.scorer import Scorer
 from dise_core.sequence import as_ids, check_token_ids
@@ -13,6 +13,14 @@ from dise_core.writing.length import LengthController
 from dise_core.writing.policy import UnmaskingPolicy
 
 P = TypeVar("P", bound=Scoring)
+
+OF_A_SAMPLER = {*Denoising.model_fields, "temperature", "top_p", "seed"} - {
+    *Scoring.model_fields, "stop_at",
+}  # fmt: skip
+"""The options that say how an answer is written."""
+
+ALLOWED = {"temperature": (1.0,), "length": (None, "until-end")}
+"""The values that such a sampler heeds, where they are not the default alone."""
 
 
 def fitted(params: P, info: ModelInfo, calibration: Calibration | None = None) -> P:
@@ -40,6 +48,8 @@ def fitted(params: P, info: ModelInfo, calibration: Calibration | None = None) -
                 "cache",
             )
         _check_tokens(params, info)
+        if info.writes_canvases:
+            _check_unwritten(params, info)
     params = params.model_copy(update=changes) if changes else params
     return params if calibration is None else calibration.applied(params)
 
@@ -61,6 +71,19 @@ def _check_blocks(params: SamplingParams, length: int) -> None:
             f"blocks of {length} tokens",
             "steps",
         )
+
+
+def _check_unwritten(params: SamplingParams, info: ModelInfo) -> None:
+    """Raise InputError for an option of a sampler that is not ours."""
+    for name in sorted(OF_A_SAMPLER & params.model_fields_set):
+        value, field = getattr(params, name), SamplingParams.model_fields[name]
+        default = field.get_default(call_default_factory=True)
+        if value not in ALLOWED.get(name, (default,)):
+            raise InputError(
+                f"{name}={value!r:.80}: {info.name!r:.80} writes by its own sampler, which takes "
+                f"no options; leave {name} out",
+                name,
+            )
 
 
 def _check_tokens(params: SamplingParams, info: ModelInfo) -> None:

@@ -168,7 +168,7 @@ class Planner:
         scorer, params = self._scorer(prompt, params)
         if prompt.is_gap:
             check_gap(params, controller, scorer.scorer)
-        if params.seed is None:
+        if params.seed is None and not self.predictor.info.writes_canvases:
             params = params.model_copy(update={"seed": drawn_seed()})
         denoiser = Denoiser(
             self.predictor.info,

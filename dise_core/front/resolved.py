@@ -69,7 +69,8 @@ class Preparation:
     def policy(self) -> UnmaskingPolicy:
         policy = self.catalog.required(UNMASKING, self.asked)
         num_samples = self.asked.num_samples
-        if num_samples > 1 and not self.asked.is_drawn and not policy.is_random:
+        is_random = policy.is_random or self.predictor.info.writes_canvases
+        if num_samples > 1 and not self.asked.is_drawn and not is_random:
             raise InputError(
                 f"{num_samples} responses at temperature 0 would all be the same; set a "
                 "temperature above 0 or unmasking 'random'",

@@ -38,7 +38,9 @@ class ModelInfo:
     writes the last block of a response; only block-causal attention and canvases are
     blocks of its own. noise: what hides a token. is_time_conditioned: whether the model
     is given the noise level, `Read.noise`. fill_id: what stands behind the end token of a
-    finished text up to its block's border; None: more end tokens.
+    finished text up to its block's border; None: more end tokens. writes_canvases:
+    whether Candidates of a hidden canvas are a canvas that was written in steps of its
+    own, by a sampler that takes no options: so does a server.
 
     Under uniform noise special.mask_id is vocab_size: no token, but what stands in a
     plan's texts where one is hidden. `completed` puts drawn tokens there, so that
@@ -56,6 +58,7 @@ class ModelInfo:
     noise: NoiseKind = "masks"
     is_time_conditioned: bool = False
     fill_id: int | None = None
+    writes_canvases: bool = False
 
     def __post_init__(self) -> None:
         if self.noise == "masks":

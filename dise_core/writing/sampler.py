@@ -64,6 +64,8 @@ class Sampler:
 
     def schedule(self, num_masked: int, num_steps: int | None) -> Schedule:
         """Return the schedule of a block; num_steps None: at `rate`."""
+        if self.info.writes_canvases:
+            return in_steps(num_masked, 1)
         if self.policy.eps is not None:
             return in_time(num_steps or -(-num_masked // self.rate), self.policy.eps)
         if num_steps is None:
