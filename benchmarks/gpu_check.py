@@ -4,6 +4,8 @@ LLaDA-8B and LLaDA2-mini with random weights.
 make gpu-check, or PYTHONPATH=. python benchmarks/gpu_check.py [--probe] [--models llada-8b]
 python benchmarks/gpu_check.py --tiny   the same at a size that any CPU runs
 python benchmarks/gpu_check.py --device cpu --models random-100m   what int8 and int4 save on a CPU
+python benchmarks/gpu_check.py --served http://HOST:PORT#FOLDER   how far what `vllm serve` reads of
+DiffusionGemma is from transformers, which loads the same folder in bfloat16
 
 A GPU is first probed for about three minutes, LLaDA-8B's weights made on it (--probe: no more):
 torch's choice of attention, and what a new shape takes; passes, the first time and again, as DiSE
@@ -46,11 +48,13 @@ from random_checkpoints import Size
 from torch.nn.attention import SDPBackend
 
 from dise_adapters.checkpoint import weights
+from dise_adapters.checkpoint.hub import model_folder
 from dise_adapters.local.decoder.batch import TextBatch
 from dise_adapters.local.reading import reader
 from dise_adapters.local.reading.batching import text_batch
-from dise_core import LLM, Read, TokenLogProbs
+from dise_core import LLM, Read, SamplingParams, TokenLogProbs, completed
 from tests import full_size
+from tests.reference_diffusion_gemma import Reference
 
 MODELS = {
     "llada-8b": random_checkpoints.LLADA_8B,
@@ -253,6 +257,33 @@ def timed_cases(llm: LLM, device: str, is_tiny: bool) -> Iterator[tuple[str, flo
         torch.cuda.set_sync_debug_mode("default")
 
 
+def served(address: str, device: str) -> None:
+    """Print answers that a vLLM server writes, and how far its reads of them are from those of
+    transformers' own encoder and decoder.
+    """
+    llm = LLM(address)
+    info = llm.predictor.info
+    [answer] = llm.generate("Why is the sky blue?", SamplingParams(max_tokens=600, n=4))
+    folder = model_folder(address.partition("#")[2], None, None)
+    reference = Reference(folder, torch.float32 if device == "cpu" else torch.bfloat16, device)
+    head("answer", "tokens", "error, mean", "error, max", "DiSE, vLLM", "the same, transformers",
+         "read, s")  # fmt: skip
+    start = len(answer.prompt_token_ids)
+    for output in answer.outputs:
+        ids = np.array([*answer.prompt_token_ids, *output.token_ids])
+        positions = np.arange(start, len(ids))
+        read = Read(ids, positions, TokenLogProbs(ids[positions]), start=start)
+        begun = time.perf_counter()
+        [reading] = llm.predictor.read([read])
+        spent = time.perf_counter() - begun
+        whole = completed(read, info).token_ids
+        exact = reference.logprobs(whole, start)[np.arange(len(positions)), ids[positions]]
+        error = np.abs(reading.logprobs - exact)
+        means = (f"{values.mean():.4f}" for values in (reading.logprobs, exact))
+        row(repr(output.text[:20]), len(positions), f"{error.mean():.5f}", f"{error.max():.4f}",
+            *means, f"{spent:.2f}")  # fmt: skip
+
+
 def main() -> None:
     """Print the table."""
     parser = Parser(__doc__)
@@ -262,10 +293,13 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="of the files, deleted after each model")
+    parser.add_argument("--served", metavar="URL#FOLDER", help="a vLLM server of DiffusionGemma")
     parser.add_argument("--probe", action="store_true", help="probe the device, and no more")
     args = parser.options(device="cpu", texts=2, tokens=64, rounds=1)
     if args.device != "cpu" and not torch.cuda.is_available():
         sys.exit("gpu_check: there is no GPU here; --tiny runs the same on a CPU")
+    if args.served:
+        return served(args.served, args.device)
     work = Work(args.texts, args.tokens, args.rounds, args.device)
     device = "CPU" if args.device == "cpu" else torch.cuda.get_device_name(args.device)
     print(f"{device}, torch {torch.__version__}, {args.texts} texts of {args.tokens} tokens\n")

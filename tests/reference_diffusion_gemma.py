@@ -122,23 +122,25 @@ def _config(**sizes: Any) -> DiffusionGemmaConfig:
 class Reference:
     """A checkpoint in transformers' own class."""
 
-    def __init__(self, folder: Path, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, folder: Path, dtype: torch.dtype = torch.float32, device: str = "cpu"
+    ) -> None:
         model = DiffusionGemmaForBlockDiffusion.from_pretrained(
             folder, dtype=dtype, attn_implementation="eager"
         )
-        self.model = model.eval()
+        self.model = model.eval().to(device)
 
     @torch.no_grad()
     def logprobs(self, text: Ids, start: int) -> Floats:
         """Return log p of each token [N - start, V] of a text of whole canvases from `start`
         on, each decoded after the encoder has read the text before it.
         """
-        rows = []
-        for first in range(start, len(text), CANVAS):
+        rows, length = [], self.model.config.canvas_length
+        for first in range(start, len(text), length):
             cache = DynamicCache(config=self.model.config.get_text_config(decoder=True))
-            ids = torch.from_numpy(text)[None]
+            ids = torch.from_numpy(text)[None].to(self.model.device)
             self.model.model.encoder(input_ids=ids[:, :first], past_key_values=cache)
-            canvas = ids[:, first : first + CANVAS]
+            canvas = ids[:, first : first + length]
             logits = self.model(decoder_input_ids=canvas, past_key_values=cache).logits[0]
-            rows.append(logits.double().log_softmax(-1).numpy())
+            rows.append(logits.double().log_softmax(-1).cpu().numpy())
         return np.concatenate(rows)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dise_adapters.families.blocks import shown
 from dise_adapters.families.family import Family
 from dise_adapters.predictor import CheckpointPredictor
-from dise_core import Attention, Bidirectional, Causal, InputError, PluginError
+from dise_core import Attention, Bidirectional, Canvases, Causal, InputError, PluginError
 from dise_core.plugins.catalog import Catalog
 from dise_core.records import JsonFields
 
@@ -43,6 +43,12 @@ def refuse_unrunnable(family: Family, attention: Attention, name: str) -> None:
     """Raise InputError for a diffusion model that vLLM would not run, or run wrongly."""
     if isinstance(attention, Causal):
         return
+    if isinstance(attention, Canvases):
+        raise InputError(
+            f"{name} is read in canvases, which our plugin does not run inside vLLM: start `vllm "
+            "serve` and give its address as the model, or take the transformers engine.",
+            "engine",
+        )
     if not isinstance(attention, Bidirectional):
         raise InputError(
             f"{name} reads {shown(attention)}, and vLLM has no such attention: it needs the "

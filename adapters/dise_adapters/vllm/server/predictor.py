@@ -14,7 +14,9 @@ from dise_adapters.families.causal import CAUSAL
 from dise_adapters.predictor import catalog_for, predictor_of
 from dise_adapters.vllm.families import predictor_for, refuse_unrunnable
 from dise_core import (
+    Ability,
     BlockCausal,
+    Canvases,
     EngineConfig,
     InputError,
     MaskPredictor,
@@ -67,7 +69,13 @@ class VllmServerPredictor(MaskPredictor):
     def __init__(self, predictor: MaskPredictor, max_length: int | None) -> None:
         """predictor: asks the server. max_length: of the texts that the server takes."""
         self._predictor, self.tokenizer, info = predictor, predictor.tokenizer, predictor.info
-        self.info = replace(info, max_length=min(info.max_length, max_length or info.max_length))
+        max_length = min(info.max_length, max_length or info.max_length)
+        is_writing = isinstance(info.attention, Canvases)
+        self.info = replace(info, max_length=max_length, writes_canvases=is_writing)
+
+    @property
+    def abilities(self) -> frozenset[Ability]:  # type: ignore[override]
+        return self._predictor.abilities
 
     def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
         return self._predictor.read(reads)
@@ -77,6 +85,7 @@ def _family_predictor(
     name: str, folder: Path, connection: Connection, served: Served, config: EngineConfig
 ) -> MaskPredictor:
     """Return the predictor of what is served; folder: with its config.json and tokenizer."""
+    from dise_adapters.vllm.server.canvases import CanvasReader
     from dise_adapters.vllm.server.remote import ServerJudgeReader, ServerReader
     from dise_adapters.vllm.server.sglang import SglangReader
 
@@ -93,9 +102,12 @@ def _family_predictor(
                 "model",
             )
         return predictor(files, name, config, SglangReader(connection))
+    if isinstance(attention, Canvases):
+        reader: Reader = CanvasReader(connection, served.id, attention.length)
+        return predictor(files, name, config, reader)
     refuse_unrunnable(predictor.family, attention, name)
     settings = predictor.family.settings(fields, str(folder))
-    reader: Reader = ServerJudgeReader(connection, served.id)
+    reader = ServerJudgeReader(connection, served.id)
     if settings is not None:
         reader = ServerReader(connection, served.id, settings["vocab_size"])
     return predictor(files, name, config, reader)

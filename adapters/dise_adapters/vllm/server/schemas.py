@@ -2,6 +2,7 @@
 The rest is not read.
 """
 
+import math
 from typing import Annotated
 
 from pydantic import AliasPath, BaseModel, ConfigDict, FailFast, Field, RootModel
@@ -10,6 +11,8 @@ from dise_adapters.vllm.wire import MAX_LOGPROB
 from dise_core import ModelOutputError
 
 LogProb = Annotated[float, Field(le=MAX_LOGPROB, allow_inf_nan=False)]
+TokenName = Annotated[str, Field(pattern=r"^token_id:\d{1,9}$")]
+CLAMPED = -9999.0
 ModelId = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
@@ -78,6 +81,51 @@ class Completions(_Answer):
                 f"the server did not answer each of the {num_prompts} prompts once"
             )
         return choices
+
+
+class Version(_Answer):
+    """GET /version."""
+
+    version: str
+
+
+class _LogProbs(_Answer):
+    """The tokens of an answer, and those told at each of their positions."""
+
+    tokens: Annotated[list[TokenName], FailFast()]
+    token_logprobs: Annotated[list[LogProb], FailFast()]
+    top_logprobs: Annotated[list[dict[TokenName, LogProb]], FailFast()]
+
+    def rows(self) -> list[dict[int, float]]:
+        """Return the log-probabilities by token id, for each position."""
+        return [
+            {_id_of(name): _unclamped(value) for name, value in row.items()}
+            for row in self.top_logprobs
+        ]
+
+    def written(self) -> tuple[list[int], list[float]]:
+        """Return the ids of the answer's tokens, and their log-probabilities."""
+        return [*map(_id_of, self.tokens)], [*map(_unclamped, self.token_logprobs)]
+
+
+class _CanvasChoice(_Answer):
+    logprobs: _LogProbs
+    finish_reason: str | None = None
+
+
+class CanvasAnswer(_Answer):
+    """POST /v1/completions with return_tokens_as_token_ids, for one prompt."""
+
+    choice: _CanvasChoice = Field(validation_alias=AliasPath("choices", 0))
+
+
+def _id_of(name: str) -> int:
+    return int(name.removeprefix("token_id:"))
+
+
+def _unclamped(logprob: float) -> float:
+    """Return -inf for what vLLM tells of it, JSON having none."""
+    return -math.inf if logprob <= CLAMPED else logprob
 
 
 class _Told(_Answer):
