@@ -127,7 +127,7 @@ class CanvasBody:
     def __init__(
         self,
         embed: Callable[[Tensor], Tensor],
-        layers: Sequence[nn.Module],
+        layers: Sequence[Any],
         scalars: Tensor,
         rotation: nn.Module,
         norms: Mapping[str, nn.Module],

@@ -107,20 +107,19 @@ def canvas_reader(
     make_linear = quantizer.linear if quantizer else linear
     words = stored.read([EMBEDDING])[EMBEDDING]
     scale = torch.tensor(settings.hidden_size**0.5).to(device, dtype)
-    if quantizer:
-        head: nn.Module = Int8Linear([words], dtype=dtype)
-        table = head.rows
-    else:
-        head, table = linear([words]), lambda ids: embedding(ids, words)
+    head = Int8Linear([words], dtype=dtype) if quantizer else linear([words])
+
+    def embedded(ids: Tensor) -> Tensor:
+        rows = head.rows(ids) if isinstance(head, Int8Linear) else embedding(ids, words)
+        return rows * scale
+
     layers, scalars = list[nn.Module](), list[Tensor]()
     for number, layer in enumerate(_layers(settings)):
         layers.append(layer)
         scalars.append(_fill(layer, number, stored, make_linear, is_rounded=quantizer is not None))
     norms = _norms(settings, stored.read([NORM])[NORM])
     rotation = _classes().DiffusionGemmaTextRotaryEmbedding(settings, device=device)
-    body = CanvasBody(
-        lambda ids: table(ids) * scale, layers, torch.stack(scalars), rotation, norms, device
-    )
+    body = CanvasBody(embedded, layers, torch.stack(scalars), rotation, norms, device)
     give_back_freed_memory()
     to_logits, cap = into_float32(head), settings.final_logit_softcapping
 

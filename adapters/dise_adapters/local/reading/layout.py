@@ -84,8 +84,7 @@ class Layout:
         self.attention, self.room, self._mask_id = attention, room, mask_id
         self._shift = 0 if answers_for == "own" else 1
         self._blocks = BlockGrid(attention.length) if isinstance(attention, BlockCausal) else None
-        has_streams = isinstance(attention, BlockCausal | Canvases)
-        self._length = attention.length if has_streams else None
+        self._length = attention.length if isinstance(attention, BlockCausal | Canvases) else None
         self._prefixes = None if room is None else room.prefixes
 
     @property
