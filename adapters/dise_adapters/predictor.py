@@ -53,6 +53,7 @@ class CheckpointPredictor(MaskPredictor):
     """
 
     family: ClassVar[Family]
+    tokenizer: FastTokenizer
     tokenizer_kind: ClassVar[type[FastTokenizer]] = FastTokenizer
     merges_lora = True
 

@@ -72,4 +72,5 @@ def _with_later_pieces(word: Ids, first: int, k: int) -> Mask:
     """
     at = np.arange(len(word))
     hidden = at - (at - first) % k
-    return (hidden >= 0) & (word[np.maximum(hidden, 0)] == word)
+    is_hidden: Mask = (hidden >= 0) & (word[np.maximum(hidden, 0)] == word)
+    return is_hidden
