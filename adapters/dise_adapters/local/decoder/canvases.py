@@ -21,7 +21,7 @@ IMPLEMENTATION = "dise_canvases"
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class CanvasSpan:
     """Tokens [start, stop) of a batch without padding that attend alike: the causal tokens
     of a text, or a canvas, which sees all of itself and the `num_seen` tokens before it of
     the text that begins at `text`.
@@ -40,12 +40,12 @@ class Span:
         A long text is taken in parts of a window, so that no mask grows with its square.
         """
         if self.is_canvas:
-            seen = self.text + self.num_seen
+            stop = self.text + self.num_seen
             # The window is that of the canvas's first token: the others' does not move.
-            first = self.text if window is None else max(self.text, seen - window + 1)
+            first = self.text if window is None else max(self.text, stop - window + 1)
             yield (
                 slice(self.start, self.stop),
-                [slice(first, seen), slice(self.start, self.stop)],
+                [slice(first, stop), slice(self.start, self.stop)],
                 False,
             )
             return
@@ -56,16 +56,16 @@ class Span:
             yield slice(first, stop), [slice(earliest, stop)], True
 
 
-def spans_of(groups: Sequence[Ids], positions: Sequence[Ids]) -> list[Span]:
+def spans_of(groups: Sequence[Ids], positions: Sequence[Ids]) -> list[CanvasSpan]:
     """Return the spans of texts, one behind the other. groups, positions: of the tokens of
     each, int64 [T], as in TextBatch.
     """
-    spans, text = list[Span](), 0
+    spans, text = list[CanvasSpan](), 0
     for group, places in zip(groups, positions, strict=True):
         borders = [0, *(np.flatnonzero(np.diff(group)) + 1).tolist(), len(group)]
         for start, stop in pairwise(borders):
             is_canvas = bool(group[start] > 0)
-            spans.append(Span(text + start, text + stop, text, int(places[start]), is_canvas))
+            spans.append(CanvasSpan(text + start, text + stop, text, int(places[start]), is_canvas))
         text += len(group)
     return spans
 
@@ -75,7 +75,7 @@ def attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    spans: Sequence[Span],
+    spans: Sequence[CanvasSpan],
     scaling: float,
     sliding_window: int | None = None,
     **_: object,
@@ -91,7 +91,7 @@ def attend(
         for queries, keys, is_causal in span.parts(sliding_window):
             mask = _band(queries, keys[0], sliding_window, key.device) if is_causal else None
             own_key, own_value = (
-                torch.cat([part[:, :, some] for some in keys], 2) for part in (key, value)
+                torch.cat([part[:, :, span] for span in keys], 2) for part in (key, value)
             )
             attended[:, :, queries] = scaled_dot_product_attention(
                 query[:, :, queries],
@@ -110,8 +110,8 @@ def _band(queries: slice, keys: slice, window: int | None, device: torch.device)
     if keys.start == queries.start:
         return None
     places = torch.arange(queries.start, queries.stop, device=device)[:, None]
-    others = torch.arange(keys.start, keys.stop, device=device)
-    return (others <= places) & (places - others < (window or keys.stop))
+    sources = torch.arange(keys.start, keys.stop, device=device)
+    return (sources <= places) & (places - sources < (window or keys.stop))
 
 
 class CanvasBody:

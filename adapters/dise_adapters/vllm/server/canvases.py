@@ -28,10 +28,10 @@ from dise_core.plans.rows import row_key
 OLDEST = (0, 32)
 """The first vLLM that reads a given canvas; those before it would write another one."""
 
-Canvases = dict[tuple[bytes, bytes, str], SeededCanvas]
+CanvasesByText = dict[tuple[bytes, bytes, str], SeededCanvas]
 """The canvases of a batch, by the text before each, their tokens and salts."""
 
-Place = tuple[SeededCanvas, int, list[int]]
+CanvasRow = tuple[SeededCanvas, int, list[int]]
 """Where a position is read: its canvas, the row in it, the ids that are asked for by name."""
 
 
@@ -54,7 +54,7 @@ class CanvasReader(Reader):
     def read(self, reads: Sequence[Read]) -> list[Reading]:
         for read in reads:
             self._check(read)
-        canvases: Canvases = {}
+        canvases: CanvasesByText = {}
         places = [self._places(read, canvases) for read in reads]
         self._ask((canvas, []) for canvas in canvases.values())
         self._ask((canvas, ids) for canvas in canvases.values() for ids in canvas.missing())
@@ -93,7 +93,7 @@ class CanvasReader(Reader):
     def _row(self, read: Read, position: int) -> int:
         return (position - read.start) % self._length
 
-    def _places(self, read: Read, canvases: Canvases) -> list[Place]:
+    def _places(self, read: Read, canvases: CanvasesByText) -> list[CanvasRow]:
         """Return where each position is read, and put new canvases among the others; none
         of a Read whose canvas is to be written.
         """
@@ -113,7 +113,7 @@ class CanvasReader(Reader):
             places.append((canvas, row, ids))
         return places
 
-    def _canvas(self, read: Read, first: int, canvases: Canvases) -> SeededCanvas:
+    def _canvas(self, read: Read, first: int, canvases: CanvasesByText) -> SeededCanvas:
         context = read.token_ids if read.context_ids is None else read.context_ids
         before, tokens = context[:first], read.token_ids[first : first + self._length]
         key = before.tobytes(), tokens.tobytes(), read.cache_salt
@@ -160,7 +160,7 @@ def _written(read: Read, answer: CanvasAnswer) -> Reading:
     return Reading(ids, values, np.exp(values, dtype=np.float64))
 
 
-def _reading(read: Read, places: list[Place]) -> Reading:
+def _reading(read: Read, places: list[CanvasRow]) -> Reading:
     if not places:
         return Reading.empty()
     count = read.readout.k if isinstance(read.readout, TopLogProbs) else 0

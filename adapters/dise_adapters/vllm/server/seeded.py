@@ -16,7 +16,7 @@ MAX_NAMED = 128
 BYTES_PER_TOKEN = 2**6
 """A token's name and number in an answer, and what stands around them."""
 
-Request = tuple[Record, int]
+BodyAndCost = tuple[Record, int]
 """A body, and about how many bytes answer it."""
 
 
@@ -45,7 +45,7 @@ class SeededCanvas:
         for start in range(0, len(ids), MAX_NAMED):
             yield ids[start : start + MAX_NAMED]
 
-    def request(self, model: str, named: Sequence[int]) -> Request:
+    def request(self, model: str, named: Sequence[int]) -> BodyAndCost:
         """Return a request for the tokens that are named, else for the likeliest."""
         num_told = len(named) or self.num_top
         body, num_bytes = completion(model, self.before, self.num_rows, self.salt, num_told)
@@ -92,7 +92,9 @@ class SeededCanvas:
         return sorted(told, key=lambda token_id: (-told[token_id], token_id))[:count]
 
 
-def completion(model: str, prompt: Ids, max_tokens: int, salt: str, num_told: int = 0) -> Request:
+def completion(
+    model: str, prompt: Ids, max_tokens: int, salt: str, num_told: int = 0
+) -> BodyAndCost:
     """Return a request for what follows a prompt. salt: of the Reads; vLLM then keeps the
     prompt for requests of the same salt alone. num_told: tokens at each position, besides
     the one that stands there. DiffusionGemma has temperatures of its own, so that vLLM
