@@ -31,6 +31,7 @@ Effects = npt.NDArray[np.float32]
 def effects(llm: LLM, protein: str, masked: bool = False) -> Effects:
     """Return all substitutions' effects; masked: with the residue hidden, in L passes."""
     encode, mask = llm.predictor.tokenizer.encode, llm.predictor.info.mask_token_id
+    assert mask is not None, f"{llm.predictor.info.name} has no mask token"
     ids, acids = encode(protein), tuple(encode(ACIDS).tolist())
     places = np.arange(len(ids))
     text = np.where(np.eye(len(ids), dtype=bool), mask, ids) if masked else ids[None]
@@ -40,7 +41,7 @@ def effects(llm: LLM, protein: str, masked: bool = False) -> Effects:
     ]
     [outcome] = llm.run([asking(reads)])
     logprobs = np.concatenate([reading.logprobs for reading in outcome.unwrap()])
-    return (logprobs[:, 1:-1] - logprobs[:, -1:]).T  # the first is of the likeliest token
+    return np.transpose(logprobs[:, 1:-1] - logprobs[:, -1:])  # the first is the likeliest token's
 
 
 def asking(reads: Sequence[Read]) -> Plan[Sequence[Reading]]:

@@ -37,8 +37,7 @@ SCORERS: Mapping[str, ScoringParams] = {
         ("within word", "interleaved", {"k": 10_000, "within_word": True}),
     )
 }
-"""Read as it stands; each token hidden, all in one pass, and in a pass of its own; with the
-later pieces of its word."""
+"""By the names that the report explains."""
 
 
 def main() -> None:
@@ -86,6 +85,8 @@ def write_report(model: str, data: Path, num_pairs: int, output: Path) -> None:
         f"first {num_pairs} of each paradigm, and {groups[ABSURD].sum()} sentences with their "
         "copies in which one word is absurd. Shares of pairs whose right sentence scores higher, "
         "by the sum of log-probabilities: 0.5 is chance. In brackets 95 % intervals over pairs.",
+        "`dise` reads a sentence as it stands. The others hide each token: `shadow` all in one "
+        "pass, `pll` each in its own, `within word` with the later pieces of its word.",
         wide(groups, sums).markdown(),
         "Paired differences from `dise`:",
         differences(groups, sums).markdown(),
@@ -142,8 +143,11 @@ def described(model: str) -> str:
 def wide(groups: Mapping[str, Values], chosen: Mapping[str, Values]) -> FigureTable:
     """Return the shares, a row a phenomenon and a column a scorer."""
     rows: list[dict[str, Cell]] = [
-        {"phenomenon": term, "pairs": int(group.sum())}
-        | {name: mean(values[group]) for name, values in chosen.items()}
+        {
+            "phenomenon": term,
+            "pairs": int(group.sum()),
+            **{name: mean(values[group]) for name, values in chosen.items()},
+        }
         for term, group in groups.items()
     ]
     return FigureTable(("phenomenon",), rows)
@@ -152,11 +156,13 @@ def wide(groups: Mapping[str, Values], chosen: Mapping[str, Values]) -> FigureTa
 def differences(groups: Mapping[str, Values], chosen: Mapping[str, Values]) -> FigureTable:
     """Return how much more often than `dise` each other scorer is right."""
     rows: list[dict[str, Cell]] = [
-        {"phenomenon": term}
-        | {
-            name: mean((values - chosen["dise"])[groups[term]], is_difference=True)
-            for name, values in chosen.items()
-            if name != "dise"
+        {
+            "phenomenon": term,
+            **{
+                name: mean((values - chosen["dise"])[groups[term]], is_difference=True)
+                for name, values in chosen.items()
+                if name != "dise"
+            },
         }
         for term in (BLIMP, ABSURD)
     ]
