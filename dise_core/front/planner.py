@@ -70,8 +70,8 @@ class Planner:
         """Return a plan of the responses to one prompt, best score first. recorded: the
         confidences that their Writing tells besides those that the scorer reads.
         """
-        given = self.prompts.read(prompt, chat)
-        return (yield from self.writing(given, params, recorded).plan())
+        text = self.prompts.read(prompt, chat)
+        return (yield from self.writing(text, params, recorded).plan())
 
     def chat(
         self,
@@ -129,8 +129,8 @@ class Planner:
         chat: bool | None = None,
     ) -> list[TokenSequence]:
         """Return the texts that `score` would score, for several scorers."""
-        given = self.prompts.read_or_none(prompt, chat)
-        return self._texts(given, responses, fitted(params, self.predictor.info).block_length)
+        text = self.prompts.read_or_none(prompt, chat)
+        return self._texts(text, responses, fitted(params, self.predictor.info).block_length)
 
     def end_id(self, prompt: Prompt, chat: bool | None = None) -> int | None:
         return self.prompts.end_id(self.prompts.read_or_none(prompt, chat))
@@ -194,13 +194,13 @@ class Planner:
         are_ended: bool,
     ) -> ResolvedScoring:
         """Return a request for the scores of given responses."""
-        given = self.prompts.read_or_none(prompt, chat)
+        text = self.prompts.read_or_none(prompt, chat)
         params = fitted(params, self.predictor.info, self.calibration)
-        scorer, params = self._scorer(given, params)
-        texts = self._texts(given, responses, params.block_length)
+        scorer, params = self._scorer(text, params)
+        texts = self._texts(text, responses, params.block_length)
         if are_ended:
-            scorer = replace(scorer, end_id=self.prompts.end_id(given))
-        objects = self.predictors, self.catalog, given, params, scorer
+            scorer = replace(scorer, end_id=self.prompts.end_id(text))
+        objects = self.predictors, self.catalog, text, params, scorer
         is_finished = are_ended or all(map(_has_end, texts))
         request = ResolvedScoring(*objects, is_finished=is_finished, texts=texts)
         return self.calibrations.applied(request)

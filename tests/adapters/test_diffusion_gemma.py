@@ -208,7 +208,10 @@ def test_weights_that_do_not_fit_are_refused_by_name(
         ({"device_map": "auto"}, "device_map: the layers of this family are read one by one"),
         ({"block_size": 8}, "block_size=8 is not that of .*: canvases of 32 by config.json's"),
         ({"mask_token_id": 3}, "has uniform noise and no mask: leave mask_token_id out"),
-        ({"engine": "vllm"}, "reads canvases of 32, and vLLM has no such attention"),
+        (
+            {"engine": "vllm"},
+            "is read in canvases, which our plugin does not run inside vLLM: start `vllm serve`",
+        ),
     ],
 )
 def test_what_it_does_not_take_is_refused_by_one_sentence(

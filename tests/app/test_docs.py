@@ -97,8 +97,6 @@ LINES_ELSEWHERE = {
     ("sglang.md", "gpu7:30000"): SGLANG,
     ("plugins.md", "mean-entropy"): PLUGIN,
     ("plugins.md", "--length halving"): PLUGIN,
-    ("masked_lm/README.md", "google-bert/bert-base-uncased"): HUB,
-    ("masked_lm/README.md", "answerdotai/ModernBERT-base"): HUB,
     ("plugin/README.md", "mean-entropy"): PLUGIN,
     ("likelihoods/README.md", "--scorer"): PLUGIN,
     ("noise_models/README.md", "--model tiny/"): PLUGIN,

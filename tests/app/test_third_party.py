@@ -481,31 +481,6 @@ def test_selectors_that_read_and_weigh_work_at_every_door(
     assert "weighted mean of the log-probabilities of" in union.output["explanation"]["formula"]
 
 
-def pretrained_bert(folder: Path) -> float:
-    """Write a small BERT as the published ones are, with the head of the next sentence and under
-    the name of the masked language model; return the mean of its own log-probabilities of a, b and
-    c between [CLS] and [SEP].
-    """
-    import torch
-    from transformers import BertConfig, BertForPreTraining, BertTokenizer
-
-    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefg"]
-    BertTokenizer(vocab={name: i for i, name in enumerate(names)}).save_pretrained(folder)
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48}
-    config = BertConfig(
-        vocab_size=len(names), num_attention_heads=2, initializer_range=0.3, **sizes
-    )
-    model = BertForPreTraining(config).eval()
-    model.save_pretrained(folder)
-    fields = json.loads((folder / "config.json").read_text())
-    fields["architectures"] = ["BertForMaskedLM"]
-    (folder / "config.json").write_text(json.dumps(fields))
-    with torch.inference_mode():
-        logits = model(torch.tensor([[2, 5, 6, 7, 3]])).prediction_logits[0]
-    return float(logits.double().log_softmax(-1)[[1, 2, 3], [5, 6, 7]].mean())
-
-
 @pytest.mark.timeout(900)
 def test_the_example_likelihoods_install_and_their_own_tests_pass(environment: Environment) -> None:
     assert "passed" in environment.tests_of(environment.folder / "likelihoods")
@@ -533,18 +508,6 @@ def test_the_example_of_noise_models_installs_and_its_own_tests_pass(
         )
         assert scored.value <= 0
         assert len(written.output["token_ids"]) <= 4
-
-
-@pytest.mark.timeout(900)
-def test_the_example_of_a_masked_model_passes_its_kit_and_scores_as_bert_alone(
-    environment: Environment, tmp_path: Path
-) -> None:
-    expected = pretrained_bert(tmp_path)
-    assert "2 passed" in environment.tests_of(environment.folder / "masked_lm")
-    text = (*SCORE, "a b c", "--unfinished", "--selector", "full", "--model", tmp_path)
-    plain, shadow = environment.each(text, (*text, "--scorer", "shadow"))
-    assert plain.value == pytest.approx(expected, abs=1e-5)
-    assert shadow.value != pytest.approx(plain.value)
 
 
 @pytest.mark.timeout(900)

@@ -13,7 +13,8 @@ class Shadow(DiSE):
     A mask token for each shares its position, sees all that the position may see but the
     token at it, and is itself seen by none; the other tokens' states have seen x_i. One
     forward pass of N + M tokens. Training: on masks is enough, though what the mask sees
-    has seen the token that it hides, as in no training. Source: WINO (arXiv 2507.18578),
+    has seen the token that it hides, as in no training; pseudo-log-likelihood, which hides
+    it from all, is `interleaved` with a large k. Source: WINO (arXiv 2507.18578),
     whose shadows of a block see each other; the two were measured 0.14 nats apart.
     """
 

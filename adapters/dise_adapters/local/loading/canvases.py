@@ -45,8 +45,8 @@ def stored_canvases(
     if family.model_class != MODEL_CLASS:
         return None
     stored = checkpoint.weights.stored
-    needed = {name for name in stored if not re.search(family.unused or "$^", name)}
-    names = {family.renamed(name): name for name in sorted(needed, reverse=True)}
+    stored_names = {name for name in stored if not re.search(family.unused or "$^", name)}
+    names = {family.renamed(name): name for name in sorted(stored_names, reverse=True)}
     if EMBEDDING in names:
         names[HEAD] = names[EMBEDDING]
     config = _config(checkpoint)
@@ -189,6 +189,6 @@ def _layers(config: Any) -> list[nn.Module]:
 def _norms(config: Any, weight: Tensor) -> dict[str, nn.Module]:
     """Return the norm behind the layers, and that of canvases' embeddings."""
     make, size, epsilon = _classes().DiffusionGemmaRMSNorm, config.hidden_size, config.rms_norm_eps
-    last = make(size, eps=epsilon)
-    last.load_state_dict({"weight": weight}, assign=True)
-    return {"last": last, "canvas": make(size, eps=epsilon, with_scale=False)}
+    final = make(size, eps=epsilon)
+    final.load_state_dict({"weight": weight}, assign=True)
+    return {"last": final, "canvas": make(size, eps=epsilon, with_scale=False)}

@@ -150,16 +150,16 @@ def _token_logprobs(logits: Tensor, targets: Tensor) -> RowAnswers:
     highest = logits.amax(-1, keepdim=True)
     shifted = logits.gather(-1, columns).sub_(highest)
     # Beside a target of 1 the others, 1e-12 say, would be rounded off: they are summed alone.
-    others = logits.sub_(highest).exp_().scatter_(-1, columns, 0.0).sum(-1, keepdim=True)
-    logprobs = shifted - others.add_(shifted.expm1()).log1p_()
+    remainder = logits.sub_(highest).exp_().scatter_(-1, columns, 0.0).sum(-1, keepdim=True)
+    logprobs = shifted - remainder.add_(shifted.expm1()).log1p_()
     return RowAnswers(targets, logprobs[:, 0], logits.new_zeros(0))
 
 
 def _all_logprobs(logits: Tensor, likeliest: Tensor) -> Tensor:
     """Turn logits [R, V] into log-probabilities in place; likeliest: int64 [R, 1]."""
     logits.sub_(logits.gather(-1, likeliest))
-    others = logits.exp().scatter_(-1, likeliest, 0.0).sum(-1, keepdim=True)
-    return logits.sub_(others.log1p_())
+    remainder = logits.exp().scatter_(-1, likeliest, 0.0).sum(-1, keepdim=True)
+    return logits.sub_(remainder.log1p_())
 
 
 def _top_logprobs(logits: Tensor, readout: TopLogProbs, targets: Tensor | None) -> RowAnswers:

@@ -59,9 +59,9 @@ class CanvasReader(Reader):
         self._ask((canvas, []) for canvas in canvases.values())
         self._ask((canvas, ids) for canvas in canvases.values() for ids in canvas.missing())
         hidden = {row_key(read): read for read in reads if _is_hidden(read)}
-        written = dict(zip(hidden, self._write(list(hidden.values())), strict=True))
+        answers = dict(zip(hidden, self._write(list(hidden.values())), strict=True))
         return [
-            written[row_key(read)] if _is_hidden(read) else _reading(read, rows)
+            answers[row_key(read)] if _is_hidden(read) else _reading(read, rows)
             for read, rows in zip(reads, places, strict=True)
         ]
 
@@ -99,17 +99,17 @@ class CanvasReader(Reader):
         """
         match readout := read.readout:
             case TokenLogProbs():
-                num_top, named = 0, readout.targets[:, None]
+                num_top, columns = 0, readout.targets[:, None]
             case TopLogProbs():
-                num_top, named = readout.k, readout.named(len(read.positions))
+                num_top, columns = readout.k, readout.named(len(read.positions))
             case _:
                 return []
         places = []
-        for position, ids in zip(read.positions.tolist(), named.tolist(), strict=True):
+        for position, ids in zip(read.positions.tolist(), columns.tolist(), strict=True):
             row = self._row(read, position)
             canvas = self._canvas(read, position - row, canvases)
             canvas.num_top = max(canvas.num_top, num_top)
-            canvas.wanted.setdefault(row, set()).update(ids)
+            canvas.token_ids.setdefault(row, set()).update(ids)
             places.append((canvas, row, ids))
         return places
 
@@ -164,7 +164,7 @@ def _reading(read: Read, places: list[CanvasRow]) -> Reading:
     if not places:
         return Reading.empty()
     count = read.readout.k if isinstance(read.readout, TopLogProbs) else 0
-    ids = [canvas.likeliest(row, count) + named for canvas, row, named in places]
+    ids = [canvas.likeliest(row, count) + chosen for canvas, row, chosen in places]
     logprobs = [
         [canvas.logprob(row, token_id) for token_id in tokens]
         for (canvas, row, _), tokens in zip(places, ids, strict=True)
