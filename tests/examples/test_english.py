@@ -1,4 +1,4 @@
-"""examples/real_weights/english.py counts which sentence of a pair scores higher as a plain loop
+"""benchmarks/english/english.py counts which sentence of a pair scores higher as a plain loop
 over transformers' own class does; so does the command, on the one published model that can be had.
 """
 
@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import transformers as hf
-from real_weights import english
 
+from benchmarks.english import english
 from dise_core import LLM, InputError
 from tests.adapters.test_masked_lm import Plain
 from tests.commands import Dise

@@ -89,7 +89,7 @@ def test_what_a_version_promises_is_what_the_examples_depend_on_and_the_change_l
     promised = f"dise>={major}.{minor},<{major}.{minor + 1}"
     assert f"depend on `{promised}`" in (ROOT / "docs/plugins.md").read_text()
     files = [*(ROOT / "examples").glob("*/pyproject.toml")]
-    assert len(files) == 5
+    assert len(files) == 4
     for path in files:
         assert promised in tomllib.loads(path.read_text())["project"]["dependencies"]
     [told] = re.findall(r"^### Interface (\d+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
