@@ -140,7 +140,6 @@ def judge(model_type: str, architecture: str, **more: object) -> dict[str, objec
 
 
 NO_JUDGES: dict[str, tuple[dict[str, object], str]] = {
-    "bert": (judge("bert", "BertForMaskedLM"), "a bert model attends in both directions"),
     "a bare bert": (judge("bert", "BertModel", is_decoder=True), "architectures BertModel"),
     "roberta": (judge("roberta", "RobertaForCausalLM"), "as is_decoder is not true"),
     "no architectures": ({"architectures": None}, "model_type 'llama' and architectures none"),

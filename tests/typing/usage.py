@@ -463,7 +463,11 @@ def embed() -> None:
     for reading in toy.read(reads):
         logprobs: core.LogProbs = reading.logprobs
         print(logprobs.shape, reading.token_ids.dtype, reading.is_exact)
-    print(core.Causal().allows(positions, positions), room and room.num_free)
+    print(
+        core.Causal().allows(positions, positions),
+        core.Canvases(256).num_seen(positions),
+        room and room.num_free,
+    )
     print(room and room.counted(hint, len(text.ids)))
     with dise.LLM(Digits("digits", core.Bidirectional()), max_num_seqs=4) as llm:
         show(llm.generate("abc", dise.SamplingParams(max_tokens=4))[0])
