@@ -228,7 +228,7 @@ def _broken_draws(pairs: Sequence[tuple[Read, Reading]]) -> Iterator[str]:
 def _broken_shape(read: Read, reading: object, vocab_size: int, is_exact: bool) -> str | None:
     """Return how an answer's types or shapes are not those of Reading; None if they are."""
     if not isinstance(reading, Reading):
-        return f"read must return Readings, not {reading!r:.80}"
+        return f"read must return Readings, not {shown(reading)}"
     shape = read.answer_shape(vocab_size)
     fields = [
         ("token_ids", np.dtype(np.int64), "iu", shape),
