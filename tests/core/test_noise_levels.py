@@ -180,7 +180,7 @@ def test_leave_one_out_takes_a_tokens_own_pull_off_its_logit() -> None:
 
 def test_what_needs_a_mask_is_refused_under_uniform_noise() -> None:
     llm = LLM(Uniform())
-    with pytest.raises(InputError, match=r"cannot read shadows"):
+    with pytest.raises(InputError, match="scorer 'shadow' is about masks, and 'mine' has"):
         llm.score([PROMPT], [[4, 5]], ScoringParams(scorer="shadow"))
     for cache in ("prefix", "dual"):
         with pytest.raises(InputError, match=f"cache='{cache}': 'mine' has uniform noise"):

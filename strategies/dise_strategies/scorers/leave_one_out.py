@@ -17,8 +17,8 @@ class LeaveOneOut(Scorer):
     log-odds are those that the others give it plus b = log(1 + K a / (1 - a)), which is
     taken off again. Where the n - 1 others all fit and the share of noise was drawn from
     0..1, a = n / (n + 1), so b = log(1 + K n). n: the tokens of a canvas, or of the
-    response where the model has none. On small models its ROC-AUC is 0.01
-    below that of `dise` to 0.04 above. Source: arXiv 2605.22765.
+    response where the model has none. On small models its ROC-AUC is level with that of
+    `dise` or 0.01 below it. Source: arXiv 2605.22765.
     """
 
     takes_weights: ClassVar[bool] = True

@@ -19,6 +19,7 @@ class Shadow(DiSE):
     """
 
     suits: ClassVar[str] = ""
+    needs_masks: ClassVar[bool] = True
 
     def _read(self, sequence: TokenSequence, positions: Ids) -> Read:
         return replace(super()._read(sequence, positions), shadow=True)
