@@ -20,11 +20,18 @@ from dise_adapters.local.devices import is_gpu
 from dise_adapters.local.free_memory import give_back_freed_memory
 from dise_adapters.local.loading.quantization import Quantizer
 from dise_adapters.local.loading.quiet import counting, quiet
-from dise_adapters.local.loading.stored import EMBEDDING, HEAD, NORM, Shapes, StoredDecoder
+from dise_adapters.local.loading.stored import (
+    EMBEDDING,
+    HEAD,
+    NORM,
+    Shapes,
+    StoredDecoder,
+    refuse_misfits,
+)
 from dise_adapters.local.reading.layout import Layout
 from dise_adapters.local.reading.reader import TransformerReader
 from dise_adapters.local.threads import THREADS
-from dise_core import CheckpointError, EngineConfig, InputError
+from dise_core import EngineConfig, InputError
 
 if TYPE_CHECKING:
     from dise_adapters.families.family import Checkpoint
@@ -59,15 +66,13 @@ def stored_canvases(
         parts = {name: tuple(part.shape) for name, part in layer.state_dict().items()}
         parts[ENCODER_SCALAR] = (1,)
         shapes |= {f"model.layers.{number}.{name}": shape for name, shape in parts.items()}
-    for problem, wrong in (
-        ("lacks weights", shapes.keys() - names.keys()),
-        ("has extra weights", names.keys() - shapes.keys()),
-        ("has misshapen weights", {n for n in names if stored[names[n]].shape != shapes.get(n)}),
-    ):
-        if wrong:
-            more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-            listed = ", ".join(sorted(names.get(name, name) for name in wrong)[:3])
-            raise CheckpointError(f"the checkpoint in {folder} {problem}: {listed:.300}{more}")
+    misshapen = {n for n in names.keys() & shapes.keys() if stored[names[n]].shape != shapes[n]}
+    report = {
+        "missing_keys": shapes.keys() - names.keys(),
+        "unexpected_keys": {names[name] for name in names.keys() - shapes.keys()},
+        "mismatched_keys": {names[name] for name in misshapen},
+    }
+    refuse_misfits(folder, report)
     total = sum(math.prod(shape) for name, shape in shapes.items() if name != HEAD)
     # States in and out; and gate, up, their product, or what is weighted in float32 and sorted.
     widest = max(3 * config.moe_intermediate_size, 4 * config.hidden_size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
@@ -37,6 +37,7 @@ from dise_adapters.local.loading.quiet import configured, quiet, quiet_gguf, rep
 from dise_adapters.local.loading.stored import (
     RESIDUALS,
     StoredDecoder,
+    refuse_misfits,
     refuse_not_finite,
     stored_decoder,
 )
@@ -54,13 +55,6 @@ if TYPE_CHECKING:
 
 PROBE = (0, 1, 2, 3)
 """Token ids on which body-then-head logits are compared with the whole model's."""
-
-MISFITS = {
-    "missing_keys": "the checkpoint in {} lacks weights: {}",
-    "unexpected_keys": "the checkpoint in {} has extra weights: {}",
-    "mismatched_keys": "the checkpoint in {} has misshapen weights: {}",
-}
-"""What transformers reports of the weights, and the errors for it."""
 
 
 def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerReader:
@@ -116,7 +110,7 @@ def _from_pretrained(
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
-    _refuse_misfits(folder, report, checkpoint.family.unused)
+    refuse_misfits(folder, report, checkpoint.family.unused)
     refuse_not_finite(folder, model.named_parameters())
     if not _takes_grouped_matmul(model):
         model.set_experts_implementation("eager")
@@ -312,13 +306,3 @@ def _with_head(
 
 def _layout(checkpoint: Checkpoint, room: KVCache | None = None) -> Layout:
     return Layout(checkpoint.attention, checkpoint.family.answers_for, room, checkpoint.mask_id)
-
-
-def _refuse_misfits(folder: Path, report: Mapping[str, Iterable[Any]], unused: str | None) -> None:
-    for key, sentence in MISFITS.items():
-        names = sorted(name if isinstance(name, str) else str(name[0]) for name in report[key])
-        if unused is not None and key == "unexpected_keys":
-            names = [name for name in names if not re.search(unused, name)]
-        if names:
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            raise CheckpointError(sentence.format(folder, one_line(", ".join(names[:3])) + more))

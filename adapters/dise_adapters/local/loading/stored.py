@@ -8,15 +8,16 @@ checkpoint is of any other kind, or does not fit.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from dise_adapters.checkpoint.files import refused
+from dise_adapters.checkpoint.files import one_line, refused
 from dise_adapters.local.decoder.layer import Traits
 from dise_adapters.local.decoder.linear import can_pack
 from dise_adapters.local.decoder.own import DecoderParts, Rotation
@@ -160,6 +161,30 @@ def stored_decoder(
     count = counting(sum(map(math.prod, num_read.values())), checkpoint.report)
     kinds = (device, dtype, count, is_rounded)
     return StoredDecoder(checkpoint.weights, settings, shapes, names, *kinds)
+
+
+MISFITS = {
+    "missing_keys": "the checkpoint in {} lacks weights: {}",
+    "unexpected_keys": "the checkpoint in {} has extra weights: {}",
+    "mismatched_keys": "the checkpoint in {} has misshapen weights: {}",
+}
+"""What transformers reports of the weights, and the errors for it."""
+
+
+def refuse_misfits(
+    folder: object, report: Mapping[str, Iterable[Any]], unused: str | None = None
+) -> None:
+    """Raise CheckpointError for weights that a model lacks, has besides, or has in another
+    shape, by their names in transformers' report. unused: a regular expression for those
+    that it may have.
+    """
+    for key, sentence in MISFITS.items():
+        names = sorted(name if isinstance(name, str) else str(name[0]) for name in report[key])
+        if unused is not None and key == "unexpected_keys":
+            names = [name for name in names if not re.search(unused, name)]
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            raise CheckpointError(sentence.format(folder, one_line(", ".join(names[:3])) + more))
 
 
 @torch.inference_mode()
