@@ -228,7 +228,7 @@ def test_what_canvases_cannot_is_refused_by_one_sentence() -> None:
     params = ScoringParams(selector="full")
     with pytest.raises(InputError, match=r"'mine' predicts no token of a prompt, .*response-text"):
         llm.score([[1, 2]], [[3, 4]], params)
-    with pytest.raises(InputError, match="'mine' cannot read shadows"):
+    with pytest.raises(InputError, match="'shadow' is about masks, and 'mine' has uniform noise"):
         llm.score([[1, 2]], [[3, 4]], ScoringParams(scorer="shadow"))
     with pytest.raises(InputError, match=r"block_length=2: 'mine' has blocks of 4 tokens"):
         llm.score([[1, 2]], [[3, 4]], ScoringParams(block_length=2))
