@@ -44,7 +44,7 @@ from dise_core.users import *  # noqa: F403
 from dise_core.writing.denoise import Denoiser
 from dise_core.writing.generation import Generation
 from dise_core.writing.length import LengthController
-from dise_core.writing.policy import Drafts, UnmaskingPolicy, UnmaskingStep
+from dise_core.writing.policy import Drafts, RenoisingPolicy, UnmaskingPolicy, UnmaskingStep
 from dise_core.writing.reviser import Reviser
 from dise_core.writing.revisions import RevisedToken, Revision, rewritten
 
@@ -66,8 +66,8 @@ __all__ = [
     "Entry", "Evaluation", "Floats", "Generation", "Guidance", "Ids", "LengthController",
     "LoadedModule", "LogProbs", "Mask",
     "MaskPredictor", "ModelInfo", "Noise", "Params", "Plan", "Read",
-    "Reader", "Reading", "Readout", "RevisedToken", "Reviser", "Revision", "Scorer",
-    "Selector", "SequenceScorer", "SpecialTokens", "Terms", "TokenLogProbs",
+    "Reader", "Reading", "Readout", "RenoisingPolicy", "RevisedToken", "Reviser", "Revision",
+    "Scorer", "Selector", "SequenceScorer", "SpecialTokens", "Terms", "TokenLogProbs",
     "TokenReport", "TokenSequence", "Tokenizer", "TopLogProbs", "UnmaskingPolicy",
     "UnmaskingStep", "catalog_of", "completed", "count_nfe", "drive", "gather",
     "hookimpl", "installed_catalog", "noise_levels", "regenerate", "rewritten",

@@ -153,7 +153,8 @@ def answer_file(
 def _is_random(llm: LLM, params: Params) -> bool:
     if not isinstance(params, SamplingParams):
         return False
-    return params.is_drawn or llm.catalog.required(UNMASKING, params).is_random
+    asked = llm.planner.prepared(params).asked
+    return asked.is_drawn or llm.catalog.required(UNMASKING, asked).is_random
 
 
 def is_shown_live(records: Sequence[JsonFields], as_json: bool) -> bool:

@@ -3,14 +3,15 @@
 from typing import TypeVar
 
 from dise_core.errors import InputError
-from dise_core.models.attention import BlockCausal
+from dise_core.models.attention import BlockCausal, Canvases
 from dise_core.models.info import ModelInfo
+from dise_core.params.objects import name_of
 from dise_core.params.requests import Denoising, SamplingParams, Scoring
 from dise_core.scoring.calibration import Calibration
 from dise_core.scoring.scorer import Scorer
 from dise_core.sequence import as_ids, check_token_ids
 from dise_core.writing.length import LengthController
-from dise_core.writing.policy import UnmaskingPolicy
+from dise_core.writing.policy import RenoisingPolicy, UnmaskingPolicy
 
 P = TypeVar("P", bound=Scoring)
 
@@ -21,6 +22,21 @@ OF_A_SAMPLER = {*Denoising.model_fields, "temperature", "top_p", "seed"} - {
 
 ALLOWED = {"temperature": (1.0,), "length": (None, "until-end")}
 """The values that such a sampler heeds, where they are not the default alone."""
+
+RENOISING = "entropy-bound-renoise"
+"""How a model of canvases under uniform noise writes, unless the request says otherwise."""
+
+
+def asked_of(info: ModelInfo, params: SamplingParams) -> SamplingParams:
+    """Return the params with the model's own unmasking policy where they name none."""
+    if "unmasking" in params.model_fields_set or not _is_renoised(info):
+        return params
+    return params.model_copy(update={"unmasking": RENOISING})
+
+
+def _is_renoised(info: ModelInfo) -> bool:
+    is_ours = not info.writes_canvases
+    return is_ours and isinstance(info.attention, Canvases) and info.noise == "uniform"
 
 
 def fitted(params: P, info: ModelInfo, calibration: Calibration | None = None) -> P:
@@ -125,8 +141,10 @@ def check_constraint(params: SamplingParams, policy: UnmaskingPolicy) -> None:
 
 def heeding(policy: UnmaskingPolicy, params: SamplingParams, info: ModelInfo) -> SamplingParams:
     """Return the params, under a policy that never writes the end token without it.
-    Raises InputError for settings about the end token of a model that has none.
+    Raises InputError for settings about the end token of a model that has none, and for a
+    policy that is not about the model's noise.
     """
+    _check_renoising(policy, params, info)
     end = info.special.eos_id
     for name in ("logits_eos_inf", "confidence_eos_eot_inf"):
         if getattr(policy, name) and end is None:
@@ -136,6 +154,28 @@ def heeding(policy: UnmaskingPolicy, params: SamplingParams, info: ModelInfo) ->
     if not policy.logits_eos_inf:
         return params
     return params.model_copy(update={"forbidden_token_ids": (*params.forbidden_token_ids, end)})
+
+
+def _check_renoising(policy: UnmaskingPolicy, params: SamplingParams, info: ModelInfo) -> None:
+    is_renoising, name = isinstance(policy, RenoisingPolicy), name_of(params.unmasking)
+    if not is_renoising and _is_renoised(info):
+        raise InputError(
+            f"unmasking {name!r} keeps what it has written, and {info.name!r:.80} was trained to "
+            f"be given its canvases noised again in every step; use {RENOISING!r}",
+            "unmasking",
+        )
+    if is_renoising and info.noise != "uniform":
+        raise InputError(
+            f"unmasking {name!r} puts random tokens back in every step, and {info.name!r:.80} "
+            "was trained on masks; use 'low-confidence' or another",
+            "unmasking",
+        )
+    if is_renoising and params.is_drawn:
+        raise InputError(
+            f"temperature={params.temperature}: unmasking {name!r} draws at temperatures of its "
+            "own; leave temperature out, and give it unmasking_settings, such as t_max and t_min",
+            "temperature",
+        )
 
 
 def in_gap(params: SamplingParams, info: ModelInfo) -> SamplingParams:

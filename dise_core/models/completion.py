@@ -47,7 +47,7 @@ def completed(read: Read, info: ModelInfo) -> Read:
             context_ids=_append(guidance.context_ids, ends),
         )
     if cache is not None:
-        cache = _complete_hint(cache, num_tokens, info)
+        cache = _complete_hint(cache, num_tokens, info, read.start)
     return replace(
         read,
         token_ids=np.append(read.token_ids, ends),
@@ -113,9 +113,7 @@ def _drawn(read: Read, info: ModelInfo) -> Read:
 
 
 def _in_canvases(read: Read) -> Read:
-    """Return a Read that has contexts, and no cache."""
-    if read.cache is not None:
-        read = replace(read, cache=None)
+    """Return a Read that has contexts."""
     if read.context_ids is not None or read.shadow:
         return read
     guiding = None if read.guidance is None else read.guidance.token_ids
@@ -165,9 +163,10 @@ def border_of(num_tokens: int, info: ModelInfo, start: int = 0) -> int:
     return min(num_tokens + (grid.origin - num_tokens) % grid.length, info.max_length)
 
 
-def _complete_hint(hint: CacheHint, num_tokens: int, info: ModelInfo) -> CacheHint:
+def _complete_hint(hint: CacheHint, num_tokens: int, info: ModelInfo, start: int) -> CacheHint:
     """Return the completed text's hint: a window to the end still reaches it."""
     window = hint.window
     if window is not None and window[1] == num_tokens:
-        window = (window[0], border_of(num_tokens, info))
-    return replace(hint, window=window, most=border_of(hint.most, info))
+        window = (window[0], border_of(num_tokens, info, start))
+    most = hint.most and border_of(hint.most, info, start)
+    return replace(hint, window=window, most=most)

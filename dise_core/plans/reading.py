@@ -75,8 +75,11 @@ class CacheHint:
     exact. window (start, stop), half-open: outside it the text equals that of the slot's
     last read, so compute only the window against the cached rest. A window that reaches
     the end may change the text's length. Under block-causal attention the window grows to
-    whole blocks, and the answers are exact. A guided Read is never cached. most: the
-    tokens that the text may ever have, 0 if unknown; one that outgrows its room is
+    whole blocks, and the answers are exact. A guided Read is never cached.
+    In canvases no keys are kept, but, by a model that is self-conditioned, what the
+    slot's last read predicted, at the temperature of its drawn Candidates: the tokens of
+    a window are read beside that, where there is none beside nothing.
+    most: the tokens that the text may ever have, 0 if unknown; one that outgrows its room is
     computed whole.
     """
 
@@ -157,9 +160,11 @@ class Read:
 
     def _check_streams(self, length: int) -> None:
         """Raise PlanError for another context length, or a cache or shadow beside it."""
-        if self.cache is not None:
+        context = self.context_ids
+        is_other = context is not None and not np.array_equal(context, self.token_ids)
+        if self.cache is not None and (is_other or self.shadow):
             raise PlanError("a Read with context_ids, or of shadows, cannot be cached")
-        if self.context_ids is None:
+        if context is None:
             return
         contexts = [self.context_ids] + ([self.guidance.context_ids] if self.guidance else [])
         for context in contexts:

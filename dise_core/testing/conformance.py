@@ -33,7 +33,7 @@ from dise_core.testing.promises import (
 from dise_core.testing.toy_model import ToyPredictor
 from dise_core.writing.contract import checked_revision, chosen, edited
 from dise_core.writing.length import LengthController
-from dise_core.writing.policy import Drafts, UnmaskingPolicy, UnmaskingStep
+from dise_core.writing.policy import Drafts, RenoisingPolicy, UnmaskingPolicy, UnmaskingStep
 from dise_core.writing.writer import Writer
 
 
@@ -172,6 +172,8 @@ def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
         within = f"a policy that uses the quota commits 1..{quota}, not {len(indices)}"
         expect(not policy.uses_quota or 1 <= len(indices) <= quota, within)
         expect(np.array_equal(before, step.confidences), "choose must leave the step unchanged")
+    if isinstance(policy, RenoisingPolicy):
+        _check_renoising(policy)
     for num_drafts in (0, 1, 5) if policy.edits else ():
         positions, nothing = np.arange(num_drafts), np.zeros(0, np.int64)
         drafts = Drafts(positions, positions, positions[::-1].copy(), random.random(num_drafts))
@@ -186,6 +188,16 @@ def check_unmasking_policy(policy: UnmaskingPolicy) -> None:
             denoiser = Denoiser(toy.info, timed, Noise(0), params)
             text = drive(denoiser.write(np.array([1, 2]), 9), toy.read)
             expect(not (text.ids == denoiser.mask_id).any(), "denoising must fill every mask")
+
+
+def _check_renoising(policy: RenoisingPolicy) -> None:
+    expect(policy.num_steps >= 1, f"num_steps is {policy.num_steps}")
+    for index in range(policy.num_steps):
+        temperature = policy.temperature(index)
+        expect(temperature > 0, f"temperature({index}) is {temperature}, and must be above 0")
+    step = UnmaskingStep(np.arange(3), np.zeros(3), 3, 1.0, Noise(0), num_stable=1)
+    is_finished = policy.is_finished(step)
+    expect(isinstance(is_finished, bool), f"is_finished must return a bool, not {is_finished!r}")
 
 
 def _written(text: TokenSequence, recorded: Sequence[Confidence]) -> TokenSequence:

@@ -1,6 +1,8 @@
 """Fills one block of a response: its denoising steps, and what each commits."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
@@ -12,8 +14,9 @@ from dise_core.noise import Noise
 from dise_core.plans.plan import Plan
 from dise_core.plans.reading import Canvas, Read, Reading
 from dise_core.plans.readouts import Readout, TokenLogProbs
+from dise_core.scoring.contract import call
 from dise_core.writing.contract import chosen, edited
-from dise_core.writing.policy import Drafts, UnmaskingStep
+from dise_core.writing.policy import Drafts, RenoisingPolicy, UnmaskingStep
 from dise_core.writing.sampler import Sampler
 from dise_core.writing.schedule import Commit, Schedule
 
@@ -85,6 +88,8 @@ class Filling:
     def plan(self, step: int) -> Plan[int]:
         """Return a plan that fills the masks, counting from `step`, of the next step."""
         policy, is_first, num_idle = self.sampler.policy, True, 0
+        if isinstance(policy, RenoisingPolicy):
+            return (yield from self._renoise(policy, step))
         while len(masked := self._find_masks()) and not self._is_left():
             commit = self.schedule.next(len(masked))
             # A step of Dream's schedule that would commit nothing needs no forward pass.
@@ -104,13 +109,47 @@ class Filling:
                 break
         return step
 
+    def _renoise(self, policy: RenoisingPolicy, step: int) -> Plan[int]:
+        """Return a plan of steps that each choose anew what stands, and hide the rest."""
+        sampler, likeliest, num_stable = self.sampler, Reading.empty(), 0
+        for index in range(policy.num_steps):
+            noise, before = sampler.noise.at_step(step), likeliest.token_ids
+            temperature = call("unmasking policy", policy, policy.temperature, index)
+            drawing = sampler.candidates(noise, policy.confidence)
+            drawing = replace(drawing, temperature=temperature, is_tempered=True)
+            readouts = drawing, replace(drawing, temperature=0.0)
+            is_first = index == 0
+            drawn, likeliest = yield from self._read(noise, self.masks, readouts, is_first, False)
+            is_same = np.array_equal(likeliest.token_ids, before)
+            num_stable = num_stable + 1 if is_same else 0
+            state = UnmaskingStep(
+                positions=self.masks,
+                confidences=drawn.confidences,
+                quota=len(self.masks),
+                share=1.0,
+                noise=noise,
+                block_start=self.span[0],
+                num_stable=num_stable,
+            )
+            self.text.ids[self.masks] = sampler.mask_id
+            self._unmask(step, state, drawn)
+            step += 1
+            if call("unmasking policy", policy, policy.is_finished, state):
+                break
+        # No pass has read these: the step's input was what the one before it let stand.
+        self.text.writing.commit(step - 1, self.masks, likeliest.token_ids, likeliest.logprobs)
+        return step
+
     def _step(self, step: int, masked: Ids, commit: Commit, is_first: bool) -> Plan[bool]:
         """Return a plan of a step over masked positions; whether the text changed."""
         sampler, positions = self.sampler, masked
         noise = sampler.noise.at_step(step)
         if sampler.policy.edits:
             positions = self.masks
-        reading = yield from self._read(noise, positions, is_first, not len(masked))
+        readouts, is_whole = [self._readout(noise)], not len(masked)
+        [reading] = yield from self._read(noise, positions, readouts, is_first, is_whole)
+        if self.valid is not None:
+            reading = self.valid.chosen(reading, noise)
         candidates = reading
         if sampler.policy.edits:
             is_masked = np.isin(positions, masked, assume_unique=True)
@@ -154,30 +193,40 @@ class Filling:
         self.text.writing.commit(step, places, tokens, replacements.logprobs[is_other])
         return len(is_other) > 0
 
-    def _read(self, noise: Noise, positions: Ids, is_first: bool, is_whole: bool) -> Plan[Reading]:
-        """Return a plan of a step's candidates; under block-causal attention the pass
-        tells unknown log-probabilities of final tokens too: of the blocks before, of this
-        one if it is whole.
+    def _read(
+        self,
+        noise: Noise,
+        positions: Ids,
+        readouts: Sequence[Readout],
+        is_first: bool,
+        is_whole: bool,
+    ) -> Plan[list[Reading]]:
+        """Return a plan of a step's answers to the readouts; under block-causal attention
+        the pass tells unknown log-probabilities of final tokens too: of the blocks
+        before, of this one if it is whole.
         """
         sampler, memory, span = self.sampler, self.sampler.memory, self.span
         text = self.text.ids[: span[1]] if sampler.is_block_causal else self.text.ids
         read = sampler.ask(
             text,
             positions,
-            self._readout(noise),
+            readouts[0],
             self.text.prompt_length,
             shown=self._canvas(text),
             cache=memory.hint(text, self.masks, is_first),
             is_complete=sampler.info.last_block == "alone",
+            draws=noise if isinstance(sampler.policy, RenoisingPolicy) else None,
         )
+        beside = [replace(read, readout=readout, canvas=None) for readout in readouts[1:]]
         recording = sampler.recording(read)
         of_final = self._reads_of_final(read, text, span[1] if is_whole else span[0])
-        reading, *others = yield [read, *recording, *of_final]
-        sampler.note(self.text.writing, read, others[: len(recording)])
-        for final_read, answer in zip(of_final, others[len(recording) :], strict=True):
+        answers = iter((yield [read, *beside, *recording, *of_final]))
+        readings = list(islice(answers, len(readouts)))
+        sampler.note(self.text.writing, read, list(islice(answers, len(recording))))
+        for final_read, answer in zip(of_final, answers, strict=True):
             memory.note(final_read, answer)
-        memory.note(read, reading)
-        return reading if self.valid is None else self.valid.chosen(reading, noise)
+        memory.note(read, readings[0])
+        return readings
 
     def _readout(self, noise: Noise) -> Readout:
         if self.valid is not None:

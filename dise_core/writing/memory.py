@@ -6,6 +6,7 @@ import numpy as np
 
 from dise_core.arrays import Ids, LogProbs, num_shared
 from dise_core.blocks import BlockGrid
+from dise_core.models.attention import Canvases
 from dise_core.models.completion import border_of, fills
 from dise_core.models.info import ModelInfo
 from dise_core.params.requests import SamplingParams
@@ -83,7 +84,10 @@ class FinishedBlocks(Memory):
         if max_tokens > self._room:
             self._slot, self._room, self._cached = CacheSlot(), max_tokens, self._cached[:0]
 
-    def hint(self, text: Ids, block: Ids, is_first: bool) -> CacheHint | None:  # noqa: ARG002
+    def hint(self, text: Ids, block: Ids, is_first: bool) -> CacheHint | None:
+        if isinstance(self._info.attention, Canvases):
+            window = None if is_first else (int(block[0]), int(block[-1]) + 1)
+            return CacheHint(self._slot, window)
         if not self._is_caching:
             return None
         num_same = min(num_shared(self._cached, text), len(text) - 1)

@@ -39,7 +39,8 @@ class UnmaskingStep:
     quota: how many tokens the schedule commits in this step, 1..M; it may be 0 for a
     policy that does not use it. share: the share of M that the schedule commits, in (0,
     1]. block_start: the position where the block begins, which may be the prompt's.
-    drafts: for a policy that edits.
+    drafts: for a policy that edits. num_stable: for one that re-noises, the steps before
+    this one, in a row, whose likeliest tokens were those of this step.
     """
 
     positions: Ids
@@ -49,6 +50,7 @@ class UnmaskingStep:
     noise: Noise
     block_start: int = 0
     drafts: Drafts | None = None
+    num_stable: int = 0
 
     def random(self) -> Floats:
         """Return float64 [M], uniform in [0, 1), independent of the candidates' noise."""
@@ -114,3 +116,32 @@ class UnmaskingPolicy(Strategy):
         left.
         """
         return np.zeros(0, np.int64)
+
+
+class RenoisingPolicy(UnmaskingPolicy):
+    """Chooses in each step anew, among candidates drawn for the whole block, which ones
+    stand in the next: all other tokens are hidden again. A block ends as the likeliest
+    tokens of its last step. For models of uniform noise.
+    """
+
+    uses_quota: ClassVar[bool] = False
+    edits: ClassVar[bool] = True
+
+    @property
+    def is_random(self) -> bool:
+        return True
+
+    @property
+    @abstractmethod
+    def num_steps(self) -> int:
+        """The most steps of a block, at least 1."""
+
+    @abstractmethod
+    def temperature(self, index: int) -> float:
+        """Return the temperature, above 0, of a block's step, counted from 0: candidates
+        are drawn, and confidences taken, at it.
+        """
+
+    @abstractmethod
+    def is_finished(self, step: UnmaskingStep) -> bool:
+        """Return whether the step is the block's last; its positions are all of them."""

@@ -117,10 +117,12 @@ class Sampler:
         shown: Canvas | None = None,
         cache: CacheHint | None = None,
         is_complete: bool = False,
+        draws: Noise | None = None,
     ) -> Read:
         """Return a Read of a copy of the canvas, with this request's guidance. shown:
-        what a stream sees of it, the response alone if None. Raises PlanError for
-        positions outside the canvas.
+        what a stream sees of it, the response alone if None. draws: what draws hidden
+        tokens under uniform noise; None: anew whenever there are fewer of them. Raises
+        PlanError for positions outside the canvas.
         """
         if shown is None:
             stop = len(canvas) - len(self.suffix)
@@ -130,9 +132,9 @@ class Sampler:
             unconditional = canvas.copy()
             unconditional[:prompt_length] = self.mask_id
             guidance = Guidance(unconditional, scale)
-        noise, draws = None, None
+        noise, by_count = None, None
         if self.info.is_time_conditioned or self.info.noise == "uniform":
-            noise, draws = self._noised(canvas, prompt_length)
+            noise, by_count = self._noised(canvas, prompt_length)
         return Read(
             canvas.copy(),
             positions,
@@ -142,7 +144,7 @@ class Sampler:
             cache=cache,
             is_complete=is_complete,
             noise=noise,
-            draws=draws,
+            draws=by_count and (draws or by_count),
             start=prompt_length,
         )
 

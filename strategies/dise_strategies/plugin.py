@@ -79,6 +79,7 @@ def dise_unmasking_policies() -> dict[str, str]:
         "sequential": "dise_strategies.unmasking.blockwise:Sequential",
         "low-confidence-dynamic": "dise_strategies.unmasking.blockwise:LowConfidenceDynamic",
         "entropy-bounded": "dise_strategies.unmasking.blockwise:EntropyBounded",
+        "entropy-bound-renoise": "dise_strategies.unmasking.renoising:EntropyBoundRenoise",
         "llada2-editing": "dise_strategies.unmasking.blockwise:LLaDA2Editing",
         "sub-blocks": "dise_strategies.unmasking.blockwise:SubBlocks",
     }

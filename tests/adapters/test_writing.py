@@ -9,14 +9,13 @@ import pytest
 import torch
 
 from dise_core import LLM, Noise, RequestOutput, SamplingParams
-from dise_core.plugins.discovery import installed_catalog
 from tests.adapters.agreement import ROUNDED
+from tests.laws.generators import POLICIES
 from tests.published import DIFFCODER, SDAR
 from tests.reference_llada import ReferenceLLaDA, checkpoint
 from tests.reference_writing import Logits, NaiveWriting
 
 PROMPTS = [np.random.default_rng(n).integers(8, 35, n).tolist() for n in (2, 7)]
-POLICIES = sorted(installed_catalog().unmasking_policies)
 EDITS = {"threshold": 0.1, "editing_threshold": 0.05}
 
 

@@ -19,10 +19,10 @@ from dise_core.plugins.discovery import installed_catalog
 from dise_core.scoring.contract import CheckedSelector
 from dise_core.testing import ToyPredictor
 from dise_core.testing.toy_model import END, MASK, SPECIAL, VOCAB_SIZE, Logits
+from tests.laws.generators import POLICIES
 from tests.streamed import parted
 
 SCORERS = sorted(set(installed_catalog().scorers) - {"ar-perplexity", "loo"})
-POLICIES = sorted(installed_catalog().unmasking_policies)
 PREFIX, SUFFIX = "bad", "face"
 
 

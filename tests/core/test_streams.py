@@ -40,7 +40,7 @@ def asking(*reads: Read) -> Plan[list[float]]:
         ({"context_ids": IDS, "guidance": Guidance(IDS, 1.0, np.arange(7))}, "has a context of 7"),
         ({"context_ids": IDS, "shadow": True}, "shadows has no context_ids"),
         ({"shadow": True, "cache": CacheHint(CacheSlot())}, "cannot be cached"),
-        ({"context_ids": IDS, "cache": CacheHint(CacheSlot())}, "cannot be cached"),
+        ({"context_ids": IDS[::-1], "cache": CacheHint(CacheSlot())}, "cannot be cached"),
     ],
 )
 def test_parts_that_do_not_fit_together_are_refused(changes: dict[str, object], said: str) -> None:

@@ -55,6 +55,7 @@ from dise_core.writing.revisions import Revision, rewritten
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.selectors.whole import ResponseText
 from dise_strategies.unmasking.ranked import LowConfidence
+from dise_strategies.unmasking.renoising import EntropyBoundRenoise
 
 
 class Positions(Selector):
@@ -106,6 +107,13 @@ class Overeager(LowConfidence):
     def edit(self, step: UnmaskingStep) -> Ids:
         assert step.drafts is not None
         return np.full(min(len(step.drafts.positions), 1), len(step.drafts.positions))
+
+
+class Cold(EntropyBoundRenoise):
+    """Cools down to nothing."""
+
+    def temperature(self, index: int) -> float:
+        return 0.0 if index == self.num_steps - 1 else 1.0
 
 
 class Unfinished(LengthController):
@@ -264,6 +272,7 @@ class Forgetful(ToyPredictor):
         (check_unmasking_policy, Choosing(), r"commits 1\.\.1, not 2"),
         (check_unmasking_policy, Choosing(indices=(0, 0)), r"distinct indices in 0\.\.0"),
         (check_unmasking_policy, Choosing(indices=(0.0,)), r"distinct indices in 0\.\.0, int64"),
+        (check_unmasking_policy, Cold(), r"temperature\(47\) is 0\.0, and must be above 0"),
         (check_unmasking_policy, Overeager(), r"must return distinct indices in 0\.\.0"),
         (check_length_controller, Unfinished(), "must return a text without masks"),
         (check_length_controller, Overlong(), "does not fit a model of 12"),

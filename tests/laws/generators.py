@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from dise_core import SamplingParams, TokenSequence
+from dise_core import RenoisingPolicy, SamplingParams, TokenSequence
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.testing.toy_model import END, SPECIAL, LetterTokenizer
 
@@ -32,6 +32,13 @@ scorers = st.sampled_from(
 )
 
 CONTROLLERS = sorted(installed_catalog().length_controllers)
+POLICIES = [
+    name
+    for name, entry in sorted(installed_catalog().unmasking_policies.items())
+    if not issubclass(entry.load(), RenoisingPolicy)
+]
+"""Those for models of masks."""
+
 LOOKING_AHEAD = ("cal", "rho-eos")
 """Controllers that block-causal models refuse."""
 
@@ -43,7 +50,7 @@ _settings = {
     "top_k": st.sampled_from([0, 3]),
     "seed": st.integers(0, 2**64 - 1),
     "unmasking_settings": st.sampled_from([{}, {"eps": 1e-3}]),
-    "unmasking": st.sampled_from(sorted(installed_catalog().unmasking_policies)),
+    "unmasking": st.sampled_from(POLICIES),
     "cfg_scale": st.sampled_from([0.0, 1.0]),
     "reviser": st.sampled_from([None, "remask"]),
     "selector": st.sampled_from(["full", "last-3", "response-text"]),

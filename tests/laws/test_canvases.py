@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dise_core import (
     LLM,
+    Candidates,
     Canvases,
     CanvasUpdate,
     Guidance,
@@ -35,7 +36,7 @@ from dise_strategies.scorers.dise import DiSE
 from dise_strategies.scorers.interleaved import InterleavedRegeneration
 from tests.laws.generators import token_ids
 
-FILL = 9
+FILL, PROMPT = 9, [1, 2, 3]
 SPECIAL = SpecialTokens(None, frozenset({END}), END)
 
 
@@ -166,12 +167,14 @@ def test_a_hidden_end_still_ends_the_text() -> None:
     assert completed(read, info_of(4)).token_ids[5:].tolist() == [FILL, FILL]
 
 
-def test_the_time_is_not_told_and_a_cache_not_used() -> None:
+def test_the_time_is_not_told_and_a_hint_kept() -> None:
     ids = np.array([1, 2, VOCAB_SIZE, VOCAB_SIZE])
     guidance = Guidance(np.full(4, VOCAB_SIZE), 1.0, np.array([VOCAB_SIZE] * 2 + [3, 4]))
     read = Read(ids, ids[:0], TokenLogProbs(ids[:0]), noise=0.5, start=2)
-    cached = completed(replace(read, cache=CacheHint(CacheSlot())), info_of(4))
-    assert (cached.noise, cached.cache) == (None, None)
+    hint = CacheHint(CacheSlot(), (2, 4))
+    cached = completed(replace(read, cache=hint), info_of(4))
+    assert (cached.noise, len(cached.token_ids)) == (None, 6)
+    assert cached.cache == replace(hint, window=(2, 6))
     guided = replace(read, context_ids=np.array([1, 2, 3, 4]), guidance=guidance)
     guided = completed(guided, info_of(4))
     drawn = (Noise(0).uniforms(np.arange(4), purpose=2) * VOCAB_SIZE).astype(int)
@@ -191,11 +194,12 @@ def test_a_canvas_whose_model_is_told_has_a_level_of_its_own() -> None:
 
 def test_a_canvas_is_written_like_a_block_and_its_score_told_when_it_is_final() -> None:
     toy, prompt = Canvased(), [1, 2, 3]
-    params = SamplingParams(max_tokens=11, length="fixed", tokens_per_step=2, seed=3)
+    params = SamplingParams(max_tokens=11, length="fixed", seed=3)
     *updates, answer = LLM(toy).stream(prompt, params)
     [output] = answer.outputs  # type: ignore[union-attr]
     told = [dict(each.scored) for each in updates if isinstance(each, CanvasUpdate) and each.scored]
-    assert [sorted(positions) for positions in told] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    canvases = (0, 1, 2, 3), (4, 5, 6, 7)  # or both: a step that hides tokens is a fresh start
+    assert {tuple(sorted(scores)) for scores in told} == {*canvases, sum(canvases, ())}
     text = finished([*prompt, *output.token_ids], 3, 4)
     for position, logprob in {at: value for each in told for at, value in each.items()}.items():
         assert logprob == pytest.approx(naive(text, position + 3, 3, 4), abs=1e-5)
@@ -203,6 +207,95 @@ def test_a_canvas_is_written_like_a_block_and_its_score_told_when_it_is_final() 
     [again] = LLM(toy).score([prompt], [output.token_ids], ScoringParams.of(params))
     assert output.score.value == pytest.approx(again.outputs[0].score.value, abs=1e-6)
     assert {read.start for read in toy.reads} == {3}
+
+
+class Pulled(Canvased):
+    """Is nearly certain of each position's token, so that its steps come to an end."""
+
+    def logits(self, ids: Ids, start: int = 0) -> Any:
+        return super().logits(ids, start) + 10 * np.eye(VOCAB_SIZE)[np.arange(len(ids)) % 9]
+
+
+def renoised(toy: Canvased, seed: int, steps: int, bound: float, sure: float) -> Ids:
+    """Return two canvases of 4 after PROMPT, as DiffusionGemma's sampler, by a loop of its own."""
+    text, step = np.array(PROMPT), 0
+    noise = Noise.for_request(seed, text, 0)
+    for _ in range(2):
+        places, accepted, before = np.arange(len(text), len(text) + 4), dict[int, int](), None
+        for left in range(steps, 0, -1):
+            now = noise.at_step(step)
+            fresh, uniforms = now.uniforms(places, purpose=2), now.uniforms(places)
+            canvas = [accepted.get(i, int(fresh[i] * VOCAB_SIZE)) for i in range(4)]
+            rows = toy.logits(np.append(text, canvas), len(PROMPT))[places]
+            shares = np.exp(rows / (0.4 + 0.4 * left / steps))
+            shares /= shares.sum(axis=1, keepdims=True)
+            entropies = -(shares * np.log(shares)).sum(axis=1)
+            accepted, spent, step = {}, 0.0, step + 1
+            for i in sorted(range(4), key=lambda i: entropies[i]):
+                if spent <= bound:
+                    accepted[i] = int(np.argmax(shares[i].cumsum() > uniforms[i]))
+                spent += entropies[i]
+            likeliest = rows.argmax(axis=1).tolist()
+            if likeliest == before and entropies.mean() < sure:
+                break
+            before = likeliest
+        text = np.append(text, likeliest)
+        if END in likeliest:
+            return text[len(PROMPT) : len(text) - 3 + likeliest.index(END)]
+    return text[len(PROMPT) :]
+
+
+@pytest.mark.parametrize(
+    ("kind", "bound", "sure"), [(Canvased, 0.0, 0.1), (Canvased, 1.0, 0.1), (Pulled, 0.1, 0.05)]
+)
+def test_canvases_are_noised_again_in_each_step_as_a_naive_loop_does(
+    kind: type[Canvased], bound: float, sure: float
+) -> None:
+    settings = {"max_denoising_steps": 6, "entropy_bound": bound, "confidence_threshold": sure}
+    texts, num_steps = [], set()
+    for seed in range(8):
+        toy = kind()
+        params = SamplingParams(max_tokens=8, seed=seed, unmasking_settings=settings)
+        [answer] = LLM(toy).generate([PROMPT], params)
+        assert [*answer.outputs[0].token_ids] == renoised(kind(), seed, 6, bound, sure).tolist()
+        texts.append(answer.outputs[0].token_ids)
+        num_steps.add(sum(isinstance(read.readout, Candidates) for read in toy.reads))
+    assert len(set(texts)) > 1
+    assert (num_steps == {24}) == (kind is Canvased)  # two readouts in each of 2 x 6 steps
+
+
+def test_a_step_is_read_beside_the_prediction_of_the_one_before() -> None:
+    """A canvas's first step is read beside none, and texts are scored beside none."""
+    toy, settings = Canvased(), {"max_denoising_steps": 3}
+    params = SamplingParams(max_tokens=8, length="fixed", seed=0, unmasking_settings=settings)
+    LLM(toy).generate([[1, 2]], params)
+    hints = [read.cache for read in toy.reads if isinstance(read.readout, Candidates)]
+    windows = [hint and hint.window for hint in hints]
+    first, second = [None] * 2 + [(2, 6)] * 4, [None] * 2 + [(6, 10)] * 4
+    assert windows == first + second
+    assert len({hint.slot for hint in hints if hint}) == 1
+    own = [read for read in toy.reads if read.positions.max() > 5 and read.cache is None]
+    assert own
+    assert all(isinstance(read.readout, TokenLogProbs) for read in own)
+
+
+def test_a_policy_must_be_about_the_models_noise() -> None:
+    kept, noised = "keeps what it has written", "puts random tokens back in every step"
+    for model, unmasking, said in (
+        (Canvased(), "threshold", rf"unmasking 'threshold' {kept}, .* use 'entropy-bound-renoise'"),
+        (ToyPredictor(), "entropy-bound-renoise", f"{noised}, and 'toy' was trained on masks"),
+    ):
+        with pytest.raises(InputError, match=said):
+            LLM(model).generate([[1, 2]], SamplingParams(unmasking=unmasking))
+    with pytest.raises(InputError, match=r"temperature=0\.7: .* draws at temperatures of its own"):
+        LLM(Canvased()).generate([[1, 2]], SamplingParams(temperature=0.7))
+    choice: dict[str, Any] = {
+        "max_tokens": 4,
+        "constraint": "choice",
+        "constraint_settings": {"choices": ["a", "b"]},
+    }
+    with pytest.raises(InputError, match=r"unmasking='entropy-bound-renoise' cannot be combined"):
+        LLM(Canvased()).generate([[1, 2]], SamplingParams(**choice))
 
 
 @pytest.mark.parametrize("length", [4, 9])
