@@ -26,7 +26,7 @@ from dise_core import Floats, Ids
 
 CANVAS, WINDOW = 32, 64
 SPECIAL = ("<pad>", "<eos>", "<bos>", "<|turn>", "<turn|>", "<|channel>", "<channel|>", "<|image|>")
-PAD, END, TURN_END = 0, 1, 4
+PAD, END, TURN_END, VOCAB_SIZE = 0, 1, 4, 264
 TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}<|turn>"
     "{{ 'model' if m.role == 'assistant' else m.role }}\n{{ m.content }}<turn|>\n{% endfor %}"
@@ -36,12 +36,12 @@ TEMPLATE = (
 )
 
 
-def write(folder: Path) -> Path:
+def write(folder: Path, seed: int = 0, sharpness: float = 1.0, **sizes: Any) -> Path:
     """Write a tiny checkpoint, as save_pretrained does, with its vision model. The scalars of
-    encoder and decoder differ, and between layers.
+    encoder and decoder differ, and between layers. sharpness: of its predictions.
     """
-    torch.manual_seed(0)
-    model = DiffusionGemmaForBlockDiffusion(_config())
+    torch.manual_seed(seed)
+    model = DiffusionGemmaForBlockDiffusion(_config(**sizes))
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "norm" in name or name.endswith("scale"):
@@ -49,6 +49,7 @@ def write(folder: Path) -> Path:
         for name, scalar in model.named_buffers():
             if "layer_scalar" in name:
                 scalar.fill_(0.7 + 0.3 * torch.rand(()).item())
+        model.model.decoder.norm.weight.mul_(sharpness)
     model.save_pretrained(folder)
     _write_tokenizer(folder)
     return folder
@@ -131,16 +132,24 @@ class Reference:
         self.model = model.eval().to(device)
 
     @torch.no_grad()
-    def logprobs(self, text: Ids, start: int) -> Floats:
+    def logprobs(self, text: Ids, start: int, earlier: Floats | None = None) -> Floats:
         """Return log p of each token [N - start, V] of a text of whole canvases from `start`
-        on, each decoded after the encoder has read the text before it.
+        on, each decoded after the encoder has read the text before it. earlier: the
+        tempered logits of a step before, [C, V].
         """
+        signal = (
+            None
+            if earlier is None
+            else torch.from_numpy(earlier)[None].float().to(self.model.device)
+        )
         rows, length = [], self.model.config.canvas_length
         for first in range(start, len(text), length):
             cache = DynamicCache(config=self.model.config.get_text_config(decoder=True))
             ids = torch.from_numpy(text)[None].to(self.model.device)
             self.model.model.encoder(input_ids=ids[:, :first], past_key_values=cache)
             canvas = ids[:, first : first + length]
-            logits = self.model(decoder_input_ids=canvas, past_key_values=cache).logits[0]
+            logits = self.model(
+                decoder_input_ids=canvas, past_key_values=cache, self_conditioning_logits=signal
+            ).logits[0]
             rows.append(logits.double().log_softmax(-1).cpu().numpy())
         return np.concatenate(rows)

@@ -100,7 +100,8 @@ def test_models_tells_names_attention_and_what_weights_each_adapter_was_checked_
     for name, attention in ATTENTION.items():
         assert rows[name]["about"].endswith(f"({attention}).")
     samplers = {name: row["sampler"] for name, row in rows.items() if row["sampler"]}
-    assert samplers.keys() == {"fast-dllm-v2", "stable-diffcoder", "llada2", "sdar", "sdar-moe"}
+    block_diffusion = {"fast-dllm-v2", "stable-diffcoder", "llada2", "sdar", "sdar-moe"}
+    assert samplers.keys() == {"diffusion-gemma", *block_diffusion}
     shown = dise("models").out
     words = " ".join(shown.split())
     assert all(f" Sampler: {sampler} " in words for sampler in samplers.values())
@@ -109,7 +110,7 @@ def test_models_tells_names_attention_and_what_weights_each_adapter_was_checked_
     assert [name for name in NAMES if re.search(rf"^{name}\b", names, re.M)] == sorted(by_name)
     assert "GSAI-ML/LLaDA-8B-Instruct" in others
     lines = dise("models", columns=80).out.splitlines()
-    assert len(lines) <= 62
+    assert len(lines) <= 63
     assert max(map(len, lines)) <= 80
     weights = {"countdown": "its own", "sdar": "random", "llama": "published", "vllm-server": ""}
     assert {name: rows[name]["checked_on_weights"] for name in weights} == weights

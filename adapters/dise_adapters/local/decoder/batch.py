@@ -17,7 +17,8 @@ class TextBatch:
     None without padding. positions: each token's in its text, int64 [B or 1, N]. groups:
     0 for tokens of the text, else the number of their overlay, int64 [B, N]; None without
     overlays. cached: what to store in the KV cache, and what to read from it; never
-    together with overlays.
+    together with overlays. soft: the rows of the flattened batch that are read beside a
+    soft embedding, int64 [S], and these, [S, d].
     """
 
     input_ids: Ids
@@ -25,6 +26,7 @@ class TextBatch:
     positions: Ids
     groups: Ids | None = None
     cached: CachedPass | None = None
+    soft: tuple[Ids, Tensor] | None = None
 
     @property
     def keys(self) -> tuple[Mask | None, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -130,14 +130,16 @@ class CanvasBody:
         layers: Sequence[Any],
         scalars: Tensor,
         rotation: nn.Module,
-        norms: Mapping[str, nn.Module],
+        norm: nn.Module,
+        conditioning: Any,
         device: torch.device,
     ) -> None:
         """scalars: what the layers' outputs are multiplied by, of the text and of canvases,
-        [L, 2]. norms: "last", and "canvas" of a canvas's embeddings.
+        [L, 2]. conditioning: joins a canvas's embeddings and soft ones, [T, d] each.
         """
         self._embed, self._layers, self._scalars = embed, layers, scalars
-        self._rotation, self._norms, self._device = rotation, norms, device
+        self._rotation, self._norm, self._device = rotation, norm, device
+        self._conditioning = conditioning
 
     def __call__(self, batch: TextBatch, rows: Ids) -> Tensor:
         assert batch.groups is not None
@@ -151,12 +153,25 @@ class CanvasBody:
         arrays = ids, positions[None], (groups > 0).astype(np.int64), index[rows]
         tokens, places, stream, answers = on_device(self._device, *arrays)
         states = self._embed(tokens)
-        # A canvas is told no earlier prediction: of zeros its feed-forward block makes zeros.
-        states = torch.where(stream[:, None] > 0, self._norms["canvas"](states), states)[None]
+        states = self._conditioned(states, stream, batch.soft, index)[None]
         kinds = [layer.self_attn.layer_type for layer in self._layers]
         rotations = {kind: self._rotation(states, places, kind) for kind in set(kinds)}
         for layer, kind, scalars in zip(self._layers, kinds, self._scalars, strict=True):
             states = layer(states, position_embeddings=rotations[kind], attention_mask=spans)
             states = states * scalars[stream][:, None]
-        result: Tensor = self._norms["last"](states[0, answers])
+        result: Tensor = self._norm(states[0, answers])
         return result
+
+    def _conditioned(
+        self, states: Tensor, stream: Tensor, soft: tuple[Ids, Tensor] | None, index: Ids
+    ) -> Tensor:
+        """Return what goes into the layers, [T, d], of embeddings; index: of each row of the
+        flattened batch among the tokens.
+        """
+        # Where there is no earlier prediction: of zeros the feed-forward block makes zeros.
+        bare = torch.where(stream[:, None] > 0, self._conditioning.post_norm(states), states)
+        if soft is None:
+            return bare
+        rows, embeddings = soft
+        [places] = on_device(self._device, index[rows])
+        return bare.index_copy(0, places, self._conditioning(states[places], embeddings))

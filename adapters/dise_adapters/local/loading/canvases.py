@@ -28,6 +28,7 @@ from dise_adapters.local.loading.stored import (
     StoredDecoder,
     refuse_misfits,
 )
+from dise_adapters.local.reading.conditioning import Conditioning
 from dise_adapters.local.reading.layout import Layout
 from dise_adapters.local.reading.reader import TransformerReader
 from dise_adapters.local.threads import THREADS
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from dise_adapters.families.family import Checkpoint
 
 MODEL_CLASS = "DiffusionGemmaForBlockDiffusion"
+
+CONDITIONING = "model.self_conditioning."
+"""What the names of the feed-forward block begin with that reads earlier predictions."""
 
 ENCODER_SCALAR = "encoder_scalar"
 """What the encoder multiplies a layer's output by; the decoder's is `layer_scalar`."""
@@ -66,6 +70,8 @@ def stored_canvases(
         parts = {name: tuple(part.shape) for name, part in layer.state_dict().items()}
         parts[ENCODER_SCALAR] = (1,)
         shapes |= {f"model.layers.{number}.{name}": shape for name, shape in parts.items()}
+    parts = {name: tuple(part.shape) for name, part in _conditioning(config).state_dict().items()}
+    shapes |= {f"{CONDITIONING}{name}": shape for name, shape in parts.items()}
     misshapen = {n for n in names.keys() & shapes.keys() if stored[names[n]].shape != shapes[n]}
     report = {
         "missing_keys": shapes.keys() - names.keys(),
@@ -122,9 +128,13 @@ def canvas_reader(
     for number, layer in enumerate(_layers(settings)):
         layers.append(layer)
         scalars.append(_fill(layer, number, stored, make_linear, is_rounded=quantizer is not None))
-    norms = _norms(settings, stored.read([NORM])[NORM])
+    norm = _classes().DiffusionGemmaRMSNorm(settings.hidden_size, eps=settings.rms_norm_eps)
+    norm.load_state_dict({"weight": stored.read([NORM])[NORM]}, assign=True)
+    conditioning = _conditioning(settings)
+    conditioning.load_state_dict(_weights(stored, CONDITIONING), assign=True)
+    _replace_linear(conditioning, make_linear)
     rotation = _classes().DiffusionGemmaTextRotaryEmbedding(settings, device=device)
-    body = CanvasBody(embedded, layers, torch.stack(scalars), rotation, norms, device)
+    body = CanvasBody(embedded, layers, torch.stack(scalars), rotation, norm, conditioning, device)
     give_back_freed_memory()
     to_logits, cap = into_float32(head), settings.final_logit_softcapping
 
@@ -132,7 +142,8 @@ def canvas_reader(
         return to_logits(states).float().div_(cap).tanh_().mul_(cap)
 
     layout = Layout(checkpoint.attention)
-    return TransformerReader(body, capped, settings.vocab_size, device, layout)
+    size, conditioned = settings.vocab_size, Conditioning(embedded, settings.vocab_size, device)
+    return TransformerReader(body, capped, size, device, layout, conditioned)
 
 
 def _fill(
@@ -141,18 +152,14 @@ def _fill(
     """Give a layer without weights its own; return what its output is multiplied by, of the
     text and of canvases, [2].
     """
-    prefix = f"model.layers.{number}."
-    read = stored.read([name for name in stored.shapes if name.startswith(prefix)])
-    weights = {name.removeprefix(prefix): weight for name, weight in read.items()}
+    weights = _weights(stored, f"model.layers.{number}.")
     scalars = torch.cat([weights.pop(ENCODER_SCALAR), weights["layer_scalar"]])
     weights["layer_scalar"] = torch.ones_like(weights["layer_scalar"])
     layer.load_state_dict(weights, assign=True)
     layer.router.to(scalars.dtype)  # which is not rounded
-    del read, weights
+    del weights
     for parent in (layer.self_attn, layer.mlp):
-        for name, part in list(parent.named_children()):
-            if isinstance(part, nn.Linear):
-                setattr(parent, name, make_linear([part.weight.detach()], None))
+        _replace_linear(parent, make_linear)
     is_joined = JoinedExperts.covers(layer.experts)
     if is_rounded:
         layer.experts = (JoinedExperts if is_joined else SeparateExperts)(
@@ -161,6 +168,17 @@ def _fill(
     else:
         layer.experts.config._experts_implementation = "grouped_mm" if is_joined else "eager"
     return scalars
+
+
+def _weights(stored: StoredDecoder, prefix: str) -> dict[str, Tensor]:
+    read = stored.read([name for name in stored.shapes if name.startswith(prefix)])
+    return {name.removeprefix(prefix): weight for name, weight in read.items()}
+
+
+def _replace_linear(parent: nn.Module, make_linear: Any) -> None:
+    for name, part in list(parent.named_children()):
+        if isinstance(part, nn.Linear):
+            setattr(parent, name, make_linear([part.weight.detach()], None))
 
 
 def _classes() -> Any:
@@ -191,9 +209,8 @@ def _layers(config: Any) -> list[nn.Module]:
     return [layer.eval().requires_grad_(False) for layer in layers]
 
 
-def _norms(config: Any, weight: Tensor) -> dict[str, nn.Module]:
-    """Return the norm behind the layers, and that of canvases' embeddings."""
-    make, size, epsilon = _classes().DiffusionGemmaRMSNorm, config.hidden_size, config.rms_norm_eps
-    final = make(size, eps=epsilon)
-    final.load_state_dict({"weight": weight}, assign=True)
-    return {"last": final, "canvas": make(size, eps=epsilon, with_scale=False)}
+def _conditioning(config: Any) -> nn.Module:
+    """Return what joins a canvas's embeddings and what was predicted of it, without weights."""
+    with torch.device("meta"):
+        block: nn.Module = _classes().DiffusionGemmaSelfConditioning(config)
+    return block.eval().requires_grad_(False)

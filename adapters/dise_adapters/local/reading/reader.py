@@ -16,6 +16,7 @@ from dise_adapters.local.decoder.batch import ForwardPass
 from dise_adapters.local.decoder.weights import LoadedWeights
 from dise_adapters.local.devices import is_gpu, on_device
 from dise_adapters.local.reading.batching import batches, text_batch
+from dise_adapters.local.reading.conditioning import Conditioning
 from dise_adapters.local.reading.layout import Layout, Run
 from dise_adapters.local.reading.limit import BatchLimit
 from dise_adapters.local.reading.readouts import ReadoutGroup, group_reads, readings_of
@@ -38,7 +39,8 @@ guidance the two are the same. int64 [M].
 
 class TransformerReader:
     """Answers Reads with a transformers model. body: the model without its head. head:
-    maps hidden states [R, d] to logits [R, vocab_size].
+    maps hidden states [R, d] to logits [R, vocab_size]. conditioning: of a model that is
+    self-conditioned.
     """
 
     def __init__(
@@ -48,7 +50,9 @@ class TransformerReader:
         vocab_size: int,
         device: torch.device,
         layout: Layout,
+        conditioning: Conditioning | None = None,
     ) -> None:
+        self._conditioning = conditioning
         self._body, self._head, self._vocab_size = body, head, vocab_size
         self._device, self._layout = device, layout
         self.room = layout.room
@@ -75,11 +79,15 @@ class TransformerReader:
                 "prompt",
             )
         readings: dict[int, Reading] = {}
+        if self._conditioning is not None:
+            self._conditioning.forget()
         max_tokens = math.inf if is_gpu(self._device) else CPU_TOKENS
         with closing(self._layout.waves(reads)) as waves:
             for runs in waves:
                 for batch in batches(runs, self._body.max_padding, max_tokens):
                     readings.update(self._read_within_memory(batch, reads))
+        if self._conditioning is not None:
+            self._conditioning.keep()
         return [readings.get(index) or Reading.empty() for index in range(len(reads))]
 
     def _read_within_memory(self, batch: list[Run], reads: Sequence[Read]) -> dict[int, Reading]:
@@ -120,14 +128,19 @@ class TransformerReader:
         limit.failed(tokens)
 
     def _read_batch(self, batch: list[Run], reads: Sequence[Read]) -> dict[int, Reading]:
-        texts = text_batch(batch, self._body.multiple, self.room)
-        rows, questions = self._questions(batch, reads, texts.input_ids.shape[1])
-        with without_plans(self._device, texts.input_ids.shape[1], texts.keys[1]):
+        texts, conditioning = text_batch(batch, self._body.multiple, self.room), self._conditioning
+        width = texts.input_ids.shape[1]
+        if conditioning is not None:
+            texts = replace(texts, soft=conditioning.soft_rows(batch, width))
+        rows, questions = self._questions(batch, reads, width)
+        with without_plans(self._device, width, texts.keys[1]):
             states = self._body(texts, rows)
         readings: dict[int, Reading] = {}
         size = rows_at_once(self._vocab_size, self._device)
         for group, lines, scales in questions:
-            logits_of = partial(self._logits, states, lines, scales)
+            logits_of: Callable[[slice], Tensor] = partial(self._logits, states, lines, scales)
+            if conditioning is not None:
+                logits_of = conditioning.noting(group, reads, logits_of)
             readings.update(readings_of(group, reads, size, logits_of))
         for run in batch:
             self._layout.computed(run)  # its copies do not wait for the pass, which has ended
