@@ -18,7 +18,7 @@ from dise_core.params.base import Params
 from dise_core.params.marks import Mark, marked
 from dise_core.params.objects import with_names
 from dise_core.plugins.discovery import installed_catalog
-from dise_core.plugins.kinds import SCORER, UNMASKING
+from dise_core.plugins.kinds import SCORER
 from dise_core.records import Fields, JsonFields
 
 
@@ -153,8 +153,8 @@ def answer_file(
 def _is_random(llm: LLM, params: Params) -> bool:
     if not isinstance(params, SamplingParams):
         return False
-    asked = llm.planner.prepared(params).asked
-    return asked.is_drawn or llm.catalog.required(UNMASKING, asked).is_random
+    prepared = llm.planner.prepared(params)
+    return prepared.asked.is_drawn or prepared.policy.is_random
 
 
 def is_shown_live(records: Sequence[JsonFields], as_json: bool) -> bool:

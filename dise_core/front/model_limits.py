@@ -27,7 +27,7 @@ RENOISING = "entropy-bound-renoise"
 """How a model of canvases under uniform noise writes, unless the request says otherwise."""
 
 
-def asked_of(info: ModelInfo, params: SamplingParams) -> SamplingParams:
+def with_own_policy(params: SamplingParams, info: ModelInfo) -> SamplingParams:
     """Return the params with the model's own unmasking policy where they name none."""
     if "unmasking" in params.model_fields_set or not _is_renoised(info):
         return params

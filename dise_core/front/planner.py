@@ -9,7 +9,7 @@ from typing import TypeVar
 from dise_core.arrays import Ids
 from dise_core.errors import InputError
 from dise_core.front.calibrated import Calibrations
-from dise_core.front.model_limits import asked_of, check_gap, fitted
+from dise_core.front.model_limits import check_gap, fitted, with_own_policy
 from dise_core.front.outputs import RequestOutput
 from dise_core.front.resolved import Preparable, Preparation, ResolvedScoring, ResolvedWriting
 from dise_core.models.inputs import check_choice, check_list, params_of
@@ -151,8 +151,8 @@ class Planner:
             assert params.is_gap == is_gap, "who prepares a request knows of its suffix"
             return params
         models = self.predictor, self.catalog, self.calibration
-        asked = asked_of(self.predictor.info, params_of(params, SamplingParams))
-        return Preparation(*models, asked, is_gap)
+        sampling = with_own_policy(params_of(params, SamplingParams), self.predictor.info)
+        return Preparation(*models, sampling, is_gap)
 
     def writing(
         self, prompt: GivenPrompt, asked: Preparable, recorded: tuple[Confidence, ...] = ()

@@ -168,5 +168,4 @@ def _complete_hint(hint: CacheHint, num_tokens: int, info: ModelInfo, start: int
     window = hint.window
     if window is not None and window[1] == num_tokens:
         window = (window[0], border_of(num_tokens, info, start))
-    most = hint.most and border_of(hint.most, info, start)
-    return replace(hint, window=window, most=most)
+    return replace(hint, window=window, most=hint.most and border_of(hint.most, info, start))

@@ -51,9 +51,11 @@ class Conditioning:
             if signal is not None and run.groups is not None and run.positions is not None:
                 columns = np.flatnonzero(run.groups)
                 places, positions = run.positions[columns], signal.positions
-                _, here, there = np.intersect1d(places, positions, True, return_indices=True)
-                rows.append(text * width + columns[here])
-                signals.append(signal.embeddings[torch.from_numpy(there)])
+                _, in_places, in_signal = np.intersect1d(
+                    places, positions, True, return_indices=True
+                )
+                rows.append(text * width + columns[in_places])
+                signals.append(signal.embeddings[torch.from_numpy(in_signal)])
             text += len(run.token_ids)
         return (np.concatenate(rows), torch.cat(signals)) if rows else None
 
