@@ -124,6 +124,13 @@ def _check_tokens(params: SamplingParams, info: ModelInfo) -> None:
 
 def check_constraint(params: SamplingParams, policy: UnmaskingPolicy) -> None:
     """Raise InputError for what a constraint cannot be combined with."""
+    if isinstance(policy, RenoisingPolicy):
+        raise InputError(
+            f"constraint={name_of(params.constraint or '')!r}: unmasking "
+            f"{name_of(params.unmasking)!r} hides again what it has written, so that its answers "
+            "keep to no constraint; leave the constraint out, or take another model",
+            "constraint",
+        )
     conflicts = {
         "length": params.length not in ("fixed", "until-end"),
         "unmasking": policy.edits,
@@ -169,6 +176,12 @@ def _check_renoising(policy: UnmaskingPolicy, params: SamplingParams, info: Mode
             f"unmasking {name!r} puts random tokens back in every step, and {info.name!r:.80} "
             "was trained on masks; use 'low-confidence' or another",
             "unmasking",
+        )
+    for option in {"steps", "tokens_per_step"} & params.model_fields_set if is_renoising else ():
+        raise InputError(
+            f"{option}={getattr(params, option)}: unmasking {name!r} has steps of its own; leave "
+            f"{option} out, and give it unmasking_settings, such as max_denoising_steps",
+            option,
         )
     if is_renoising and params.is_drawn:
         raise InputError(

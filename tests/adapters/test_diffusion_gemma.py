@@ -162,7 +162,7 @@ def test_it_ranks_writes_and_reads_with_random_tokens_in_place(folder: Path) -> 
     params = ScoringParams(scorer="interleaved", scorer_settings={"k": 3})
     [ranked] = llm.rank(["Hi"], [["Yes", "No"]], params)
     assert len({output.score.value for output in ranked.outputs}) == 2
-    written = SamplingParams(max_tokens=CANVAS + 8, tokens_per_step=8, seed=1, length="fixed")
+    written = SamplingParams(max_tokens=CANVAS + 8, seed=1, length="fixed")
     [answer] = llm.generate(["Hi"], written)
     [again] = llm.score(["Hi"], [answer.outputs[0].token_ids], ScoringParams.of(written))
     assert answer.outputs[0].score.value == pytest.approx(again.outputs[0].score.value, abs=1e-4)

@@ -289,12 +289,14 @@ def test_a_policy_must_be_about_the_models_noise() -> None:
             LLM(model).generate([[1, 2]], SamplingParams(unmasking=unmasking))
     with pytest.raises(InputError, match=r"temperature=0\.7: .* draws at temperatures of its own"):
         LLM(Canvased()).generate([[1, 2]], SamplingParams(temperature=0.7))
+    with pytest.raises(InputError, match=r"steps=40: .* such as max_denoising_steps"):
+        LLM(Canvased()).generate([[1, 2]], SamplingParams(steps=40))
     choice: dict[str, Any] = {
         "max_tokens": 4,
         "constraint": "choice",
         "constraint_settings": {"choices": ["a", "b"]},
     }
-    with pytest.raises(InputError, match=r"unmasking='entropy-bound-renoise' cannot be combined"):
+    with pytest.raises(InputError, match=r"constraint='choice': .* keep to no constraint"):
         LLM(Canvased()).generate([[1, 2]], SamplingParams(**choice))
 
 

@@ -131,6 +131,26 @@ class Editing(Apart):
         return np.flatnonzero((drafts.candidates != drafts.token_ids) & (confidences > 0.9))
 
 
+class Cooled(core.RenoisingPolicy):
+    """Keeps what is nearly certain, and hides all else again."""
+
+    confidence = "probability"
+    num_rounds: int = 8
+
+    @property
+    def num_steps(self) -> int:
+        return self.num_rounds
+
+    def temperature(self, index: int) -> float:
+        return 1.0 - index / (2 * self.num_rounds)
+
+    def choose(self, step: core.UnmaskingStep) -> core.Ids:
+        return np.flatnonzero(step.confidences > 0.9)
+
+    def is_finished(self, step: core.UnmaskingStep) -> bool:
+        return step.num_stable > 0
+
+
 class WeakestToken(core.Reviser):
     """Writes the token that the model doubts most again; keeps it if the score rises."""
 
@@ -280,6 +300,7 @@ def check_plugin() -> None:
     testing.check_length_controller(Halving(times=3))
     testing.check_unmasking_policy(Apart(gap=3))
     testing.check_unmasking_policy(Editing())
+    testing.check_unmasking_policy(Cooled())
     testing.check_constraint(Even(digits=3))
     testing.check_reviser(WeakestToken())
     digits = Digits("digits", core.Bidirectional())
