@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from dise_app.cli import options
@@ -20,6 +21,7 @@ from dise_app.files.runner import AnswerPlan
 from dise_app.terminal.piped import given_texts, piped_texts
 from dise_core import LLM, InputError, RequestOutput, SamplingParams
 from dise_core.front.planner import Planner
+from dise_core.models.tokenizer import Tokenizer
 from dise_core.records import JsonFields
 
 SHARED = options.Own(
@@ -97,9 +99,23 @@ def _show(
             answers.append(live.answered(console, llm, plan))
         else:
             answers += (outcome.unwrap() for outcome in llm.run([plan]))
-        texts += answers[-1].outputs[0].text, suffix
+        texts += _added(answers[-1], llm.predictor.tokenizer), suffix
     if as_json:
         gaps = [answer.to_dict() for answer in answers]
         print(json.dumps({"text": "".join(texts), "gaps": gaps}, ensure_ascii=False))
     else:
-        render.show_gaps(console, pieces, answers)
+        render.show_gaps(console, texts, answers)
+
+
+def _added(answer: RequestOutput, tokenizer: Tokenizer) -> str:
+    """Return what the best answer adds to the text before its gap. Where WordPiece's tokens begin
+    words it is a space more than the answer, where they go on with one, two signs less.
+    """
+    prompt, output = answer.prompt_token_ids, answer.outputs[0]
+    before, whole = (
+        tokenizer.decode(np.array(ids, np.int64)) for ids in (prompt, (*prompt, *output.token_ids))
+    )
+    added = whole.removeprefix(before)
+    # Some decoders tidy up what stands before, and a stop text ends the answer's alone.
+    is_whole = whole.startswith(before) and output.finish_reason != "stop"
+    return added if is_whole else output.text

@@ -100,11 +100,17 @@ def _print_folded(console: Console, text: Text) -> None:
         console.print(Text("    " * (number > 0)).append_text(line), soft_wrap=True)
 
 
-def show_gaps(console: Console, pieces: Sequence[str], answers: Sequence[RequestOutput]) -> None:
-    """Print a text with its gaps filled by the best answers, then each gap's outputs."""
-    text = Text(printable(pieces[0]), style="bold")
-    for answer, piece in zip(answers, pieces[1:], strict=True):
-        text = Text().append_text(text).append_text(coloured(answer.outputs[0]))
+def show_gaps(console: Console, texts: Sequence[str], answers: Sequence[RequestOutput]) -> None:
+    """Print a text with its gaps filled by the best answers, then each gap's outputs. texts: in
+    turns what was given and what fills a gap.
+    """
+    text = Text()
+    text.append(printable(texts[0]), style="bold")
+    for answer, filled, piece in zip(answers, texts[1::2], texts[2::2], strict=True):
+        output = answer.outputs[0]
+        is_whole = filled.endswith(output.text)
+        text.append(printable(filled.removesuffix(output.text) if is_whole else filled))
+        text.append_text(coloured(output) if is_whole else Text())
         text.append(printable(piece), style="bold")
     console.print(text, soft_wrap=True)
     for answer in answers:

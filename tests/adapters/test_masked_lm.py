@@ -4,6 +4,8 @@ token alone, and what is none is refused.
 
 from __future__ import annotations
 
+import json
+import shutil
 import string
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +23,7 @@ from dise_adapters.families.masked_lm import ARCHITECTURES, CLASSES
 from dise_core import LLM, InputError, Read, SamplingParams, ScoringParams, TokenLogProbs
 from dise_core.errors import CheckpointError, UnknownNameError
 from dise_core.testing import check_mask_predictor
+from tests.commands import Dise
 from tests.tiny_format import edit
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
@@ -356,3 +359,17 @@ def test_a_gap_is_filled_with_the_likeliest_token_between_the_special_ones(bert:
         logits = bert.model(torch.tensor([[*ids[:2], 4, *ids[2:]]])).logits[0, 2].tolist()
     likeliest = max((value, at) for at, value in enumerate(logits) if at != 4)
     assert filled.outputs[0].token_ids == (likeliest[1],)
+
+
+@pytest.mark.parametrize(("word", "text"), [("cat", "the cat sat"), ("##ing", "theing sat")])
+def test_a_filled_gap_begins_a_word_or_goes_on_with_one(
+    bert: Plain, dise: Dise, tmp_path: Path, word: str, text: str
+) -> None:
+    folder = shutil.copytree(bert.folder, tmp_path / "sure")
+    weights = load_file(folder / "model.safetensors")
+    weights["cls.predictions.bias"][bert.tokenizer.convert_tokens_to_ids(word)] = 99.0
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    for given in ("the {} sat", "the{} sat"):
+        asked = "fill", given, "--model", folder, "--max-tokens", 1
+        assert json.loads(dise(*asked, "--json").out)["text"] == text
+        assert dise(*asked).out.startswith(text)
