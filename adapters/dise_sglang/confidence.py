@@ -37,8 +37,18 @@ POLICIES = {
         {"threshold": ("threshold", 0.5), "editing_threshold": ("edit_threshold", 0),
          "max_post_steps": ("max_post_edit_steps", 16)},
     ),
+    "Gemma4Renoise": (
+        "entropy-bound-renoise",
+        {name: (name, default) for name, default in (
+            ("max_denoising_steps", 48), ("entropy_bound", 0.1), ("t_max", 0.8), ("t_min", 0.4),
+            ("stability_threshold", 1), ("confidence_threshold", 0.005),
+        )},
+    ),
 }  # fmt: skip
 """Our policies that write as SGLang's algorithms; of each setting, its name and default there."""
+
+SECTIONS = ("sampler_config", "temperature_schedule", "stopping_config")
+"""Of an algorithm's settings, those that hold others."""
 
 
 def confidences_of(model: str, algorithm: str, settings: Mapping[str, Any]) -> Any:
@@ -67,6 +77,8 @@ def _written_by(algorithm: str, settings: Mapping[str, Any]) -> SamplingParams |
     if algorithm not in POLICIES or settings.get("penalty_lambda", 0):
         return None
     policy, names = POLICIES[algorithm]
+    for section in SECTIONS:
+        settings = {**settings, **(settings.get(section) or {})}
     given = {name: settings.get(*theirs) for name, theirs in names.items()}
     return SamplingParams(unmasking=policy, unmasking_settings=given)
 

@@ -13,6 +13,7 @@ import torch
 from dise_core import LLM, InputError
 from dise_core.scoring.calibration import Calibration
 from dise_sglang.confidence import CALIBRATION, confidences_of
+from tests.reference_diffusion_gemma import CANVAS, write
 from tests.sglang.served import Runner, Served
 from tests.sglang.test_recording import Model
 
@@ -175,15 +176,40 @@ def test_answers_that_no_policy_of_ours_writes_so_are_scored_and_uncalibrated(
     llm: LLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calibrated(tmp_path, monkeypatch, holds_for={"texts": "written"})
-    confidences = confidences_of(MODEL, "Gemma4Renoise", {})
+    confidences = confidences_of(MODEL, "Another", {})
     [prompt, *_], [ids] = prompts_of(llm), [llm.planner.prompt_ids("18-8=10").tolist()]
     columns = [1] * len(ids), [-0.5] * len(ids), [-0.25] * len(ids)
     told = confidences.tell(prompt, ids, columns, 64)
     assert told["score"]["value"] == -0.25
     assert told["probability"] is None
-    assert told["uncalibrated"] == (
-        "SGLang's Gemma4Renoise writes as no policy does that we calibrate."
-    )
+    assert told["uncalibrated"] == ("SGLang's Another writes as no policy does that we calibrate.")
+
+
+NESTED = {
+    "max_denoising_steps": 9, "sampler_config": {"entropy_bound": 2.0}, "t_max": 2.0,
+    "stopping_config": {"stability_threshold": 3},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("settings", [{}, NESTED])
+def test_a_canvas_is_written_by_the_policy_of_the_same_settings(
+    version: str, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    from sglang.srt.dllm.algorithm import algo_name_to_cls
+
+    config = SimpleNamespace(
+        algorithm_config=settings, block_size=CANVAS, mask_id=-1, first_done_first_out_mode=False,
+        capture_input_preparation=False,
+    )  # fmt: skip
+    theirs = vars(algo_name_to_cls["Gemma4Renoise"](config))
+    confidences = confidences_of(str(write(tmp_path)), "Gemma4Renoise", settings)
+    ours = confidences.params.unmasking_settings
+    assert len(ours) == 6
+    assert ours == {name: theirs[name] for name in ours}
+    ids = [*range(20, 50)]
+    told = confidences.tell([9, 10, 11], ids, ([1] * 30, [-0.5] * 30, [-0.25] * 30), CANVAS)
+    assert told["score"]["value"] == -0.25
+    assert "no policy" not in told.get("uncalibrated", "")
 
 
 def test_one_for_answers_with_any_settings_is_still_about_ours_alone(
