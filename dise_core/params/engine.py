@@ -35,7 +35,8 @@ class EngineConfig(Params):
     """A torch device; "auto" takes a GPU if there is one."""
     dtype: Annotated[Dtype, CHANGES_ANSWERS] = "auto"
     """Type of the weights; "auto" is bfloat16 on a GPU, and on a CPU float32, or the
-    file's own 16 bits where float32 is larger than the memory that is free."""
+    file's own 16 bits where the processor multiplies these (AMX, AVX512-BF16, AVX512-FP16)
+    and the weights take 512 MiB in float32, or more than the memory that is free."""
     device_map: Annotated[DeviceMap | None, NOT_THE_JUDGES, MODEL_ARG] = None
     """Spread the model's layers over all GPUs, then main memory, then the disk, in
     accelerate's way of that name. Without it the model is on `device` alone, which is

@@ -141,6 +141,54 @@ def test_float16_that_is_multiplied_slowly_is_told_where_named_and_else_avoided(
     assert "is loaded as bfloat16, as this processor multiplies float16 slowly" in narrowed
 
 
+AVX512 = {"avx512_f": True, "avx512_bf16": False, "amx_bf16": False}
+PROCESSORS: dict[str, tuple[dict[str, bool], tuple[bool, bool]]] = {
+    "AVX2": ({}, (False, False)),
+    "AVX512-BF16": (AVX512 | {"avx512_bf16": True}, (True, False)),
+    "AMX": (AVX512 | {"amx_bf16": True, "avx512_fp16": True}, (True, True)),
+}
+"""Flags, and what oneDNN has kernels for, bfloat16 and float16."""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "taken"),
+    [
+        (torch.bfloat16, 4 * NUMBERS, ("float32", "bfloat16", "bfloat16")),
+        (torch.bfloat16, 4 * NUMBERS + 1, ("float32", "float32", "float32")),
+        (torch.float16, 4 * NUMBERS, ("float32", "float32", "float16")),
+        (torch.float32, 4 * NUMBERS, ("float32", "float32", "float32")),
+    ],
+)
+def test_auto_is_the_files_16_bits_where_they_are_many_and_the_processor_multiplies_them(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    dtype: torch.dtype,
+    size: int,
+    taken: tuple[str, ...],
+) -> None:
+    """size: from which on weights are many."""
+    monkeypatch.setattr(fits, "LARGE", size)
+    monkeypatch.setattr(fits, "is_slow", lambda _: False)
+    monkeypatch.setattr(fits, "multiplies", speed.multiplies.__wrapped__)
+    folder = str(folder_of(tmp_path, dtype))
+    for (flags, kernels), name in zip(PROCESSORS.values(), taken, strict=True):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda flags=flags: flags)
+        for kind, has in zip(("bf16", "fp16"), kernels, strict=True):
+            kernel = f"_is_mkldnn_{kind}_supported"
+            monkeypatch.setattr(torch.ops.mkldnn, kernel, lambda has=has: has)
+        caplog.clear()
+        assert loaded_as(folder) == name
+        assert len(caplog.messages) == (name != "float32")
+        assert all("as it is stored: float32 rounds" in line for line in caplog.messages)
+        assert loaded_as(folder, dtype="float32") == "float32"
+        assert loaded_as(folder, quantization="int8") == "float32"
+
+
+def loaded_as(folder: str, **options: Any) -> str:
+    return predictor_of(LLADA).load(folder, EngineConfig(device="cpu", **options)).dtype
+
+
 def test_the_processor_says_what_it_multiplies_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not speed.is_slow(torch.float32)
     seconds = {torch.float32: 1.0, torch.bfloat16: 0.5, torch.float16: 1.6}

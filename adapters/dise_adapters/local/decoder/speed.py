@@ -1,4 +1,4 @@
-"""Which types of numbers this processor multiplies slowly."""
+"""Which types of numbers this processor multiplies fast, and which slowly."""
 
 from functools import cache
 from time import perf_counter
@@ -12,6 +12,23 @@ SLOW = 1.5
 
 ROWS, WIDTH, ROUNDS = 64, 512, 7
 """Of a product that takes less than a millisecond, and how often it is tried."""
+
+INSTRUCTIONS = {
+    torch.bfloat16: {"avx512_bf16", "amx_bf16"},
+    torch.float16: {"avx512_fp16", "amx_fp16"},
+}
+"""Of x86, by what they multiply."""
+
+
+@cache
+def multiplies(dtype: torch.dtype) -> bool:
+    """Return whether the processor has products of a type of 16 bits. By its flags alone, as a
+    measurement may say otherwise in the next run.
+    """
+    has = torch.cpu.get_capabilities()
+    kernels = "bf16" if dtype == torch.bfloat16 else "fp16"
+    is_allowed = getattr(torch.ops.mkldnn, f"_is_mkldnn_{kernels}_supported")()
+    return bool(is_allowed) and any(has.get(name) for name in INSTRUCTIONS.get(dtype, ()))
 
 
 @cache

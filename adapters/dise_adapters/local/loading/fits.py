@@ -19,7 +19,7 @@ import torch
 from dise_adapters.local.decoder.integers import SLICE
 from dise_adapters.local.decoder.kv_cache import KEYS_A_TOKEN
 from dise_adapters.local.decoder.linear import can_pack
-from dise_adapters.local.decoder.speed import is_slow
+from dise_adapters.local.decoder.speed import is_slow, multiplies
 from dise_adapters.local.devices import choose_device, choose_dtype, free_bytes, is_gpu
 from dise_adapters.local.loading.canvases import stored_canvases
 from dise_adapters.local.loading.quiet import configured
@@ -47,6 +47,10 @@ SPARE = 1 / 16  # of a model that transformers loads as a whole, what a pass tak
 ALLOCATED, RESERVE = 1.25, GIB
 """What torch takes of a GPU for each byte planned (benchmarks/fake_gpu.py: up to 1.07, and what
 is freed is not filled to the last byte), and what cuBLAS and the kernels take besides."""
+
+LARGE = 2**29
+"""Bytes in float32 of weights that "auto" leaves in the 16 bits of their file, where the processor
+multiplies these: 134 million. Smaller ones take little time in any type."""
 
 CACHE_TOKENS, PREFIX_TOKENS, CACHE_SHARE = 16384, 8192, 0.5
 """Tokens whose keys and values are kept where nobody says how many: of texts under way, on CUDA
@@ -139,6 +143,14 @@ class Claim:
         return other if half.is_slow and not other.is_slow else half
 
     @property
+    def is_quick(self) -> bool:
+        """Whether large weights are multiplied by the processor as their file has them."""
+        is_whole = self.config.quantization is None and not is_gpu(self.device)
+        is_stored = self.dtype != torch.float32 and self.dtype == TYPES.get(self.stored)
+        is_large = 4 * (self.embedding + self.head + self.layers) >= LARGE
+        return is_whole and is_stored and is_large and multiplies(self.dtype)
+
+    @property
     def is_slow(self) -> bool:
         """Whether the processor multiplies the type of the weights slowly."""
         is_whole = self.config.quantization is None and not is_gpu(self.device)
@@ -205,8 +217,9 @@ class Claim:
 
 def fitted(pairs: Sequence[tuple[Checkpoint, EngineConfig]]) -> list[EngineConfig]:
     """Return the options with which the checkpoints fit into the memory that is free, all
-    together. Where "auto" means float32, and that with a forward pass is too large, it becomes
-    the file's own 16 bits; the first checkpoint chooses first. Raises InputError where nothing
+    together. Where "auto" means float32, and that with a forward pass is too large or the
+    processor multiplies the file's own 16 bits, it becomes those; the first checkpoint
+    chooses first. Raises InputError where nothing
     fits. With a device map the options stay: what does not fit goes to the disk.
     """
     options = [config for _, config in pairs]
@@ -227,20 +240,25 @@ def fitted(pairs: Sequence[tuple[Checkpoint, EngineConfig]]) -> list[EngineConfi
             )
         others = [claims[index].sizes for index in claims if index != number]
         needed = _needed([claim.sizes_in_use, *others])
-        if (place := _lacking(needed, free)) is None:
+        place, narrow = _lacking(needed, free), claims[number]
+        if narrow is claim or (place is None and not narrow.is_quick):
             claims[number] = claim
-        elif (narrow := claims[number]) is not claim:
+        else:
             options[number] = narrow.config
             is_stored = narrow.config.dtype == HALVES[narrow.stored]
+            why = "float32 rounds log-probabilities by 0.01 nats less, and takes longer."
+            if place is not None:
+                beside = ", with the model beside it" if others else ""
+                why = (
+                    f"float32 would need {needed[place] / GIB:.1f} GiB{beside}, and "
+                    f"{free[place] / GIB:.1f} GiB are free."
+                )
             log.warning(
-                "The checkpoint in %s is loaded as %s, %s: float32 would need %.1f GiB%s, and "
-                "%.1f GiB are free.",
+                "The checkpoint in %s is loaded as %s, %s: %s",
                 narrow.where,
                 narrow.config.dtype,
                 "as it is stored" if is_stored else "as this processor multiplies float16 slowly",
-                needed[place] / GIB,
-                ", with the model beside it" if others else "",
-                free[place] / GIB,
+                why,
             )
         if pairs[number][0].weights.hub_id is not None:
             parts = [
