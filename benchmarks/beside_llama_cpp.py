@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from command import Parser, Worker, head, pack, resident, row
+from command import EndedError, Parser, Worker, head, pack, resident, row
 
 PROMPT, NUM_TOKENS = 64, 30000
 """Tokens of a prompt, and those that texts are drawn from."""
@@ -269,11 +269,20 @@ def turns(workers: dict[str, Worker], rounds: int, *question: Any) -> list[dict[
     """Return the last answers of llama.cpp and of ours, with their median times; where there are
     several rounds, one more is not counted.
     """
-    answers = [[worker.ask(*question) for worker in workers.values()] for _ in range(rounds)]
+    answers = [[asked(workers, name, *question) for name in workers] for _ in range(rounds)]
     counted = answers[1:] or answers
     medians = [statistics.median(a["seconds"] for a in of) for of in zip(*counted, strict=True)]
     last = zip(answers[-1], medians, strict=True)
     return [{**answer, "seconds": seconds} for answer, seconds in last]
+
+
+def asked(workers: dict[str, Worker], name: str, *question: Any) -> Any:
+    """Return an engine's answer. Raises EndedError with its name."""
+    try:
+        return workers[name].ask(*question)
+    except EndedError as error:
+        engine = "llama.cpp" if name == "theirs" else "DiSE"
+        raise EndedError(f"{engine}: {error}") from error
 
 
 def main() -> None:
@@ -306,7 +315,10 @@ def main() -> None:
                 name: Worker(__file__, "--engine", name, "--path", str(path), *dtype, kind)
                 for name in ("theirs", "ours")
             }
-            compare(workers, f"{kind} in {args.dtype}" if args.dtype else kind, args)
+            try:
+                compare(workers, f"{kind} in {args.dtype}" if args.dtype else kind, args)
+            except EndedError as error:
+                row(kind, str(error))
             for worker in workers.values():
                 worker.close()
 
@@ -319,10 +331,10 @@ def compare(workers: dict[str, Worker], kind: str, args: Any) -> None:
             difference = np.abs(np.subtract(ours["logprobs"], theirs["logprobs"])).mean()
             show(kind, f"pass, {prompts} x {tokens}", theirs, ours, f"{difference:.4f} nats")
     for prompts in args.prompts if args.answers else ():
-        theirs = workers["theirs"].ask("answer", prompts, args.blocks)
+        theirs = asked(workers, "theirs", "answer", prompts, args.blocks)
         tokens = np.array(theirs["tokens"])
         for cache in args.caches:
-            ours = workers["ours"].ask("answer", prompts, cache)
+            ours = asked(workers, "ours", "answer", prompts, cache)
             same = np.equal(np.array(ours["tokens"])[:, : tokens.shape[1]], tokens).mean()
             show(kind, f"answers, {prompts}, cache {cache}", theirs, ours, f"{same:.0%} same")
 

@@ -8,16 +8,18 @@ import json
 import math
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import psutil
+if TYPE_CHECKING:
+    import psutil
 
 T = TypeVar("T")
 
@@ -60,6 +62,8 @@ def resident(field: str) -> float:
 @contextmanager
 def server(*options: str) -> Iterator[tuple[str, psutil.Process]]:
     """Yield the address and the process of `dise serve` with these options."""
+    import psutil
+
     run = "from dise_app.cli.main import main; main()"
     command = [sys.executable, "-P", "-c", run, "serve", "--port", "0", *options]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
@@ -74,6 +78,10 @@ def server(*options: str) -> Iterator[tuple[str, psutil.Process]]:
             process.terminate()
 
 
+class EndedError(Exception):
+    """A worker's process ended before it answered; its own words are on standard error."""
+
+
 class Worker:
     """A Python process that answers each line of JSON by a line "answer JSON"."""
 
@@ -84,17 +92,23 @@ class Worker:
         )  # fmt: skip
 
     def ask(self, *question: Any) -> Any:
-        """Return the answer to a question."""
+        """Return the answer to a question. Raises EndedError where there will be none."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        print(json.dumps(question), file=stdin, flush=True)
-        line = next(line for line in stdout if line.startswith("answer "))
-        return json.loads(line.partition(" ")[2])
+        with suppress(BrokenPipeError):
+            print(json.dumps(question), file=stdin, flush=True)
+        for line in stdout:
+            if line.startswith("answer "):
+                return json.loads(line.partition(" ")[2])
+        code = self._process.wait()
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        raise EndedError(f"its process ended {how}")
 
     def close(self) -> None:
         """End the process."""
-        self._process.communicate(timeout=60)
+        with suppress(BrokenPipeError):
+            self._process.communicate(timeout=60)
 
 
 def whole_reader(model: str) -> Any:

@@ -43,6 +43,23 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("in_this_process")
+@pytest.mark.parametrize(
+    ("code", "how"),
+    [
+        ("import os; os.kill(os.getpid(), 4)", "by SIGILL"),
+        ("raise SystemExit(3)", "with exit code 3"),
+    ],
+)
+def test_a_worker_that_ends_is_said_to_have_ended(code: str, how: str) -> None:
+    from command import EndedError, Worker  # type: ignore[import-not-found]
+
+    worker = Worker("-c", code)
+    with pytest.raises(EndedError, match=f"its process ended {how}"):
+        worker.ask("anything")
+    worker.close()
+
+
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_a_benchmark_runs_and_prints_its_table(
