@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
 import numpy as np
 
@@ -119,7 +118,7 @@ class Filling:
             drawing = replace(drawing, temperature=temperature, is_tempered=True)
             readouts = drawing, replace(drawing, temperature=0.0)
             is_first = index == 0
-            drawn, likeliest = yield from self._read(noise, self.masks, readouts, is_first, False)
+            drawn, likeliest = yield from self._read(self.masks, readouts, is_first, False, noise)
             is_same = np.array_equal(likeliest.token_ids, before)
             num_stable = num_stable + 1 if is_same else 0
             state = UnmaskingStep(
@@ -147,7 +146,7 @@ class Filling:
         if sampler.policy.edits:
             positions = self.masks
         readouts, is_whole = [self._readout(noise)], not len(masked)
-        [reading] = yield from self._read(noise, positions, readouts, is_first, is_whole)
+        [reading] = yield from self._read(positions, readouts, is_first, is_whole)
         if self.valid is not None:
             reading = self.valid.chosen(reading, noise)
         candidates = reading
@@ -195,15 +194,15 @@ class Filling:
 
     def _read(
         self,
-        noise: Noise,
         positions: Ids,
         readouts: Sequence[Readout],
         is_first: bool,
         is_whole: bool,
-    ) -> Plan[list[Reading]]:
+        draws: Noise | None = None,
+    ) -> Plan[Sequence[Reading]]:
         """Return a plan of a step's answers to the readouts; under block-causal attention
         the pass tells unknown log-probabilities of final tokens too: of the blocks
-        before, of this one if it is whole.
+        before, of this one if it is whole. draws: see `Sampler.ask`.
         """
         sampler, memory, span = self.sampler, self.sampler.memory, self.span
         text = self.text.ids[: span[1]] if sampler.is_block_causal else self.text.ids
@@ -215,15 +214,15 @@ class Filling:
             shown=self._canvas(text),
             cache=memory.hint(text, self.masks, is_first),
             is_complete=sampler.info.last_block == "alone",
-            draws=noise if isinstance(sampler.policy, RenoisingPolicy) else None,
+            draws=draws,
         )
         beside = [replace(read, readout=readout, canvas=None) for readout in readouts[1:]]
         recording = sampler.recording(read)
         of_final = self._reads_of_final(read, text, span[1] if is_whole else span[0])
-        answers = iter((yield [read, *beside, *recording, *of_final]))
-        readings = list(islice(answers, len(readouts)))
-        sampler.note(self.text.writing, read, list(islice(answers, len(recording))))
-        for final_read, answer in zip(of_final, answers, strict=True):
+        answers = yield [read, *beside, *recording, *of_final]
+        readings, others = answers[: len(readouts)], answers[len(readouts) :]
+        sampler.note(self.text.writing, read, others[: len(recording)])
+        for final_read, answer in zip(of_final, others[len(recording) :], strict=True):
             memory.note(final_read, answer)
         memory.note(read, readings[0])
         return readings
