@@ -20,6 +20,10 @@ R = TypeVar("R", bound=Resolved)
 NOT_OF_ANSWERS = {"seed", "steps", "n", "best_of", *ScoringParams.model_fields} - {"block_length"}
 """Fields of SamplingParams that leave the share of right answers as it is, or stand for others."""
 
+OF_ALL_POLICIES = {name: field.default for name, field in UnmaskingPolicy.model_fields.items()}
+
+DEFAULTS = SamplingParams()
+
 
 @dataclass(frozen=True, slots=True)
 class Calibrations:
@@ -130,7 +134,7 @@ def _of_settings(fitted: Calibration, request: Resolved) -> Iterator[Fact]:
     info, catalog = request.predictor.info, request.catalog
     length = "fixed" if info.block_length is None else "until-end"
     settings = settings_of_answers(request.asked, catalog, info)
-    defaults = settings_of_answers(SamplingParams(), catalog)
+    defaults = settings_of_answers(DEFAULTS, catalog)
     for name in {**settings, **values}:
         value, choices = settings.get(name), values.get(name, (defaults.get(name),))
         if name == "length":  # unset is the default's name
@@ -152,16 +156,19 @@ def settings_of_answers(
         "best_of": f"{params.n} of {params.num_samples}" if is_selected else None,
         **params.model_dump(mode="json", exclude=NOT_OF_ANSWERS),
     }
-    kinds: tuple[Kind[Any], ...] = (UNMASKING, LENGTH, REVISER, CONSTRAINT)
+    policy = catalog.required(UNMASKING, params)
+    # Files of before all policies had these fields name none of them.
+    settings["unmasking_settings"] = {
+        name: value
+        for name, value in policy.model_dump(mode="json").items()
+        if name not in OF_ALL_POLICIES or value != OF_ALL_POLICIES[name]
+    }
+    settings["tokens_per_step"] = policy.rate_of(params)
+    kinds: tuple[Kind[Any], ...] = (LENGTH, REVISER, CONSTRAINT)
     for kind in kinds:
         strategy = catalog.chosen(kind, params)
         fields = {} if strategy is None else strategy.model_dump(mode="json")
-        if isinstance(strategy, UnmaskingPolicy):  # files of before it had them name none of these
-            unset = {name: field.default for name, field in UnmaskingPolicy.model_fields.items()}
-            fields = dict(pair for pair in fields.items() if pair not in unset.items())
         settings[f"{kind.option}_settings"] = fields
-    policy = catalog.required(UNMASKING, params)
-    settings["tokens_per_step"] = policy.rate_of(params)
     if params.cache not in ("prefix", "dual"):
         settings["cache"] = "exact"  # as any other that changes no answer
     if info is not None and info.block_length is not None:
@@ -178,7 +185,7 @@ def fitted_settings(
     Raises InputError for other records.
     """
     unset = ("tokens_per_step", SamplingParams.model_fields["tokens_per_step"].default)
-    defaults = settings_of_answers(SamplingParams(), catalog)
+    defaults = settings_of_answers(DEFAULTS, catalog)
     values: dict[str, list[JsonValue]] = {name: [] for name in defaults}
     for record in records:
         params = SamplingParams(**dict(pair for pair in record.items() if pair != unset))
