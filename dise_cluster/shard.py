@@ -74,7 +74,7 @@ class ShardJob(Generic[P]):
         row.
         """
         llm = self.work.load()
-        llm.catalog.check(self.work.params)
+        llm.planner.check(self.work.params)
         nothing = read_shard(self.files, 0, self.num_shards)
         if nothing.corrupt and not nothing.num_total:
             raise InputError(f"no file can be read: {nothing.corrupt}", "input")

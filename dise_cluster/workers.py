@@ -41,7 +41,7 @@ class Worker(ABC, Generic[P]):
         if "logprobs" in type(params).model_fields.keys() - params.model_fields_set:
             params = params.model_copy(update={"logprobs": None})
         self._params, self._llm = params, LLM(model, **options)
-        self._llm.catalog.check(params)
+        self._llm.planner.check(params)
 
     def __call__(self, batch: pyarrow.Table | Mapping[str, NDArray[np.generic]]) -> pyarrow.Table:
         """Return the batch, a table or columns, with the answers' columns added."""

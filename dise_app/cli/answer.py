@@ -146,7 +146,7 @@ def answer_file(
         return runner.run(work)
     llm = load()
     advise(llm, params)
-    llm.catalog.check(params)
+    llm.planner.check(params)
     jsonl.run_file(work, llm, partial(load_for, llm))
 
 
@@ -177,7 +177,7 @@ def settings_of(llm: LLM, parts: Parts, params: Params) -> dict[str, object]:
         **vars(parts).get("ending", {}),
         "calibration": None if calibration is None else calibration.digest,
         **engine,
-        **with_names(params).model_dump(mode="json"),
+        **with_names(llm.planner.own(params)).model_dump(mode="json"),
     }
 
 

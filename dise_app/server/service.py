@@ -50,7 +50,7 @@ class Service:
                 "AsyncLLM(...) with the same arguments.",
                 "model",
             )
-        llm.catalog.check(self.defaults.params)
+        llm.planner.check(self.defaults.params)
         self._llm = llm
 
     def options(self, cls: type[P]) -> P:

@@ -2,6 +2,8 @@
 
 from typing import TypeVar
 
+from pydantic import BaseModel
+
 from dise_core.errors import InputError
 from dise_core.models.attention import BlockCausal, Canvases
 from dise_core.models.info import ModelInfo
@@ -13,6 +15,7 @@ from dise_core.sequence import as_ids, check_token_ids
 from dise_core.writing.length import LengthController
 from dise_core.writing.policy import RenoisingPolicy, UnmaskingPolicy
 
+M = TypeVar("M", bound=BaseModel)
 P = TypeVar("P", bound=Scoring)
 
 OF_A_SAMPLER = {*Denoising.model_fields, "temperature", "top_p", "seed"} - {
@@ -27,9 +30,10 @@ RENOISING = "entropy-bound-renoise"
 """How a model of canvases under uniform noise writes, unless the request says otherwise."""
 
 
-def with_own_policy(params: SamplingParams, info: ModelInfo) -> SamplingParams:
+def with_own_policy(params: M, info: ModelInfo) -> M:
     """Return the params with the model's own unmasking policy where they name none."""
-    if "unmasking" in params.model_fields_set or not _is_renoised(info):
+    is_default = isinstance(params, SamplingParams) and "unmasking" not in params.model_fields_set
+    if not is_default or not _is_renoised(info):
         return params
     return params.model_copy(update={"unmasking": RENOISING})
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from pydantic import BaseModel
+
 from dise_core.arrays import Ids
 from dise_core.errors import InputError
 from dise_core.front.calibrated import Calibrations
@@ -31,6 +33,7 @@ from dise_core.sequence import TokenSequence
 from dise_core.writing.denoise import Denoiser
 from dise_core.writing.writer import Writer
 
+M = TypeVar("M", bound=BaseModel)
 P = TypeVar("P", bound=ScoringParams)
 
 
@@ -143,6 +146,14 @@ class Planner:
         """Return the prompt's token ids as the model reads them, int64 [P]."""
         return self.prompts.read(prompt, chat).ids
 
+    def own(self, params: M) -> M:
+        """Return the params with the model's own unmasking policy where they name none."""
+        return with_own_policy(params, self.predictor.info)
+
+    def check(self, params: BaseModel) -> None:
+        """Raise InputError for an unknown strategy or wrong settings."""
+        self.catalog.check(self.own(params))
+
     def prepared(self, params: object, is_gap: bool = False) -> Preparation:
         """Return what prepares a request; None asks for the defaults. Raises InputError
         for what are no params.
@@ -151,8 +162,7 @@ class Planner:
             assert params.is_gap == is_gap, "who prepares a request knows of its suffix"
             return params
         models = self.predictor, self.catalog, self.calibration
-        sampling = with_own_policy(params_of(params, SamplingParams), self.predictor.info)
-        return Preparation(*models, sampling, is_gap)
+        return Preparation(*models, self.own(params_of(params, SamplingParams)), is_gap)
 
     def writing(
         self, prompt: GivenPrompt, asked: Preparable, recorded: tuple[Confidence, ...] = ()
