@@ -5,9 +5,10 @@ python benchmarks/real_size.py --model diffusion-gemma --types int4 --tokens 356
 
 The second is one of DiffusionGemma's 30 layers, its vocabulary and its head; what is no canvas of
 256 is prompt. Writes 15 GiB, or 3, into the folder, once; without one, each time. Each type has its
-own process, with the command's memory; one for which too little is free is refused. Times of a
-start are of the processor, of a pass by the clock and of the processor, the least of several. The
-peak counts mapped pages of the files too; planned is what the command would ask for before.
+own process, with the command's memory and its threads' wait: else they spin on cores that others
+use. One for which too little is free is refused. Times of a start are of the processor, of a pass
+by the clock and of the processor, the least of several. The peak counts mapped pages of the files
+too; planned is what the command would ask for before.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ import numpy as np
 import torch
 from command import Parser, Worker, head, pack, resident, row
 from random_checkpoints import DIFFUSION_GEMMA, LLADA_8B, Size, write
+
+from dise_core.threads import cpu_quota, num_cores, thread_settings
 
 OPTIONS: dict[str, dict[str, Any]] = {
     **{name: {"dtype": name} for name in ("float32", "bfloat16", "float16")},
@@ -101,7 +104,8 @@ def table(args: Any, folder: Path) -> None:
     columns = (f"pass of {count}, s (processor)" for count in args.tokens)
     head("type", "start, s", "page faults, M", "peak, GiB", "planned", *columns)
     for kind in args.types:
-        worker = Worker(__file__, "--serve")
+        waits = thread_settings(os.environ, num_cores(), cpu_quota())
+        worker = Worker(__file__, "--serve", **waits)
         found = worker.ask(str(folder), kind, args.tokens, args.rounds)
         worker.close()
         if "refused" in found:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from dise_adapters import answer
+from dise_adapters.local.reading.reader import rows_at_once
 from dise_core import (
     Candidates,
     Distribution,
@@ -38,7 +39,8 @@ def all_readouts(targets: np.ndarray) -> list[Readout]:
 def test_every_readout_is_the_naive_one_in_chunks_and_leaves_the_logits(
     dtype: torch.dtype, num_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dise_adapters.local.reading.reader.MAX_LOGITS", 8 * 31 * VOCAB)
+    monkeypatch.setattr("dise_adapters.local.reading.reader.CPU_ROWS", 31)
+    monkeypatch.setattr("dise_adapters.local.reading.reader.MAX_LOGITS", 0)
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(num_rows, VOCAB, generator=generator).to(dtype).requires_grad_()
     before, positions = logits.detach().clone(), np.arange(num_rows)
@@ -53,6 +55,13 @@ def test_every_readout_is_the_naive_one_in_chunks_and_leaves_the_logits(
             for part in ("logprobs", "confidences"):
                 values = getattr(reading, part), getattr(expected, part)
                 np.testing.assert_allclose(*values, atol=2e-5)
+
+
+@pytest.mark.parametrize(("vocabulary", "num_rows"), [(8192, 512), (126_464, 64), (262_144, 64)])
+def test_no_vocabulary_is_so_large_that_few_rows_of_logits_are_computed_at_one_time(
+    vocabulary: int, num_rows: int
+) -> None:
+    assert rows_at_once(vocabulary, torch.device("cpu")) == num_rows
 
 
 def test_a_real_vocabulary_is_the_naive_one_too() -> None:

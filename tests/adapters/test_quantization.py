@@ -42,7 +42,8 @@ def in_int4(weight: Tensor) -> Tensor:
     """
     row = (weight.abs().amax(1, keepdim=True) / 127).repeat_interleave(weight.shape[1] // 32, 0)
     blocks = weight.reshape(-1, 32)
-    largest = blocks.gather(1, blocks.abs().argmax(1, keepdim=True))
+    falling = blocks.sort(1, descending=True).values  # of two as large, the positive one is first
+    largest = falling.gather(1, falling.abs().argmax(1, keepdim=True))
     step = (largest / -8 / row * 256).round() / 256
     rounded = (blocks / (step * row)).round().clamp(-8, 7) * step
     return ((rounded + 0.5).floor() * row).view(weight.shape)

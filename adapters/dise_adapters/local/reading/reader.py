@@ -31,6 +31,11 @@ CPU_TOKENS = 2048
 MAX_LOGITS = 2**25
 """The most logits at one time, 128 MiB in float32; on a CPU an eighth, for its cache."""
 
+CPU_ROWS = 64
+"""The fewest rows at one time on a CPU, whatever its cache: each product of integers packs the
+head anew, which takes as long as 20 rows or more.
+"""
+
 Places = tuple[Ids, Ids]
 """The rows of a batch that answer a Read, and those of its unconditional text; without
 guidance the two are the same. int64 [M].
@@ -190,8 +195,10 @@ class TransformerReader:
 
 
 def rows_at_once(vocab_size: int, device: torch.device) -> int:
-    """Return how many rows of logits fit MAX_LOGITS, at least 1."""
-    return max(1, (MAX_LOGITS if is_gpu(device) else MAX_LOGITS // 8) // vocab_size)
+    """Return how many rows of logits fit MAX_LOGITS, at least 1, on a CPU at least CPU_ROWS."""
+    if is_gpu(device):
+        return max(1, MAX_LOGITS // vocab_size)
+    return max(CPU_ROWS, MAX_LOGITS // 8 // vocab_size)
 
 
 def _lines(pairs: Sequence[tuple[Read, Places]]) -> tuple[Ids, LogProbs]:
