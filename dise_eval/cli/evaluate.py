@@ -53,6 +53,9 @@ CHOICE_SCORES = (
 )
 """Those for candidates, beside DiSE over the paper's positions for the data set."""
 
+WITHOUT_MASKS = ("dise", "loo", "interleaved")
+"""Those of a model of uniform noise, whose canvases predict no token of a prompt."""
+
 MODES = ("robust", "d1")
 
 DATA = options.Own(
@@ -131,6 +134,11 @@ def contenders_of(parts: options.Parts, llm: LLM, default: Sequence[str]) -> Con
     return replace(contenders, usual=tuple(default))
 
 
+def selecting(selector: str) -> tuple[str, ...]:
+    """Return the usual scorers of a model of uniform noise, over those tokens."""
+    return tuple(f"{scorer}:{selector}" for scorer in WITHOUT_MASKS)
+
+
 def labels_begun(output: Path) -> list[str]:
     """Return the scorers of the experiment in the folder, none without one."""
     with (
@@ -183,7 +191,8 @@ def given(*, parts: options.Parts) -> None:
     from dise_eval.experiments.experiments import GivenAnswers
 
     llm, problems = load(parts, grader=parts.graded["grader"])
-    contenders, scoring = contenders_of(parts, llm, SCORES), ScoringParams(**parts.scoring)
+    default = SCORES if llm.predictor.info.noise == "masks" else selecting("response-text")
+    contenders, scoring = contenders_of(parts, llm, default), ScoringParams(**parts.scoring)
     mode, by = mode_of(parts), parts.grouped["by"]
     experiment = GivenAnswers(llm, problems, contenders, scoring, mode, by)
     finish(experiment, parts.run, "uncertainty:given")
@@ -207,7 +216,9 @@ def likelihood(*, parts: options.Parts) -> None:
             "countdown-choice",
             "dataset",
         )
-    default = [f"dise:{problems.dataset.likelihood_selector}", *CHOICE_SCORES]
+    default: tuple[str, ...] = selecting("response")
+    if llm.predictor.info.noise == "masks":
+        default = (f"dise:{problems.dataset.likelihood_selector}", *CHOICE_SCORES)
     contenders = contenders_of(parts, llm, default)
     scoring, finished = ScoringParams(**parts.scoring), bool(parts.ending.get("finished"))
     experiment = Likelihood(llm, problems, contenders, scoring, finished)

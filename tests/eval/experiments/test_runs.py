@@ -37,6 +37,7 @@ from dise_eval.reports.page import write
 from dise_eval.reports.uncertainty import uncertainty
 from dise_strategies.scorers.dise import DiSE
 from dise_strategies.selectors.counted import LastK
+from tests import reference_diffusion_gemma
 from tests.ascii_model import AsciiPredictor
 from tests.commands import Dise
 from tests.guests import with_guests
@@ -162,6 +163,38 @@ def test_likelihood_scores_candidates_as_given_texts_and_finds_the_right_one_of_
         expected = [answer.outputs[0].score.value for answer in answers]
         assert values == pytest.approx(expected, abs=1e-5)
     assert "finished" in dise(*line, *(() if ending else ("--finished",))).err
+
+
+def test_likelihood_of_a_model_of_canvases_is_what_transformers_computes(
+    dise: Dise, tmp_path: Path
+) -> None:
+    """Without --score by its own usual scorers: none is about masks, or a prompt's tokens."""
+    folder, choices = reference_diffusion_gemma.write(tmp_path / "model"), ["blue", "of cheese"]
+    data = written(tmp_path / "mine.jsonl", {"prompt": "Sky?", "choices": choices, "answer": "A"})
+    line = ("eval", "likelihood", "--dataset", data, "--model", folder, "--json")
+    run = dise(*line, "--output", tmp_path / "run")
+    assert set(json.loads(run.out)["figures"]) == {
+        "dise:response", "loo:response", "interleaved:response"
+    }  # fmt: skip
+    [record] = records_of(tmp_path / "run" / "journal.jsonl")[1:]
+    tokenizer = LLM(str(folder)).predictor.tokenizer
+    prompt = tokenizer.encode_chat([{"role": "user", "content": "Sky?"}])
+    for text, scores in zip(choices, record["candidates"], strict=True):
+        ids, whole = tokenizer.encode(text), np.full(reference_diffusion_gemma.CANVAS, 0)
+        whole[: len(ids) + 1] = [*ids, reference_diffusion_gemma.TURN_END]
+        reference = reference_diffusion_gemma.Reference(folder)
+        rows = reference.logprobs(np.append(prompt, whole), len(prompt))
+        expected = rows[np.arange(len(ids)), ids].mean()
+        assert scores["dise:response"]["value"] == pytest.approx(expected, abs=1e-4)
+    answers = written(tmp_path / "given.jsonl", {"prompt": "2?", "answer": 2, "response": "2"})
+    of_given = ("--dataset", answers, "--grader", "number", "--output", tmp_path / "given")
+    settings = json.loads(dise("eval", "given", *of_given, *line[4:]).out)["settings"]
+    names = ("dise", "loo", "interleaved")
+    assert settings["scorers"] == [f"{name}:response-text" for name in names]
+    masks = dise(*line, "--output", tmp_path / "masks", "--score", "mc")
+    assert "scorer 'mc' is about masks" in masks.err
+    prompts = dise(*line, "--output", tmp_path / "prompts", "--score", "dise:prompt-last-2")
+    assert 'take a selector of response tokens, such as "response-text"' in prompts.err
 
 
 GIVEN = (
