@@ -27,12 +27,14 @@ class SpecialTokens:
     mask token.
 
     eos_ids: all end tokens. eos_id: the one that pads a response, None if the model has
-    none. Raises InputError for a mask that is an end token.
+    none. is_drawn: whether the mask is no token, and stands for one that is drawn, of
+    mask_id tokens in all: uniform noise. Raises InputError for a mask that is an end token.
     """
 
     mask_id: int | None
     eos_ids: frozenset[int]
     eos_id: int | None = None
+    is_drawn: bool = False
 
     def __post_init__(self) -> None:
         if self.mask_id is not None and self.mask_id in (*self.eos_ids, self.eos_id):

@@ -92,11 +92,7 @@ def noise_levels(read: Read, info: ModelInfo) -> Floats:
 def _drawn(read: Read, info: ModelInfo) -> Read:
     """Return a Read whose hidden tokens are drawn. A guided text has the same ones."""
     hidden, positions = info.special.mask_id, np.arange(len(read.token_ids))
-    # A token depends on its position alone: a text reads the same tokens whatever its length
-    # and its batch, and a guided one differs from its twin in the prompt and nowhere else.
-    # Purpose 2, as candidates are drawn by 0 and policies by 1.
-    uniforms = (read.draws or Noise(0)).uniforms(positions, purpose=2)
-    tokens = (uniforms * info.vocab_size).astype(np.int64)
+    tokens = drawn_tokens(positions, info.vocab_size, read.draws)
 
     def drawn(ids: Ids) -> Ids:
         return np.where(ids == hidden, tokens, ids)
@@ -110,6 +106,15 @@ def _drawn(read: Read, info: ModelInfo) -> Read:
     if info.is_time_conditioned:
         level = float(noise_levels(read, info)[0]) if len(positions) else 0.0
     return replace(read, token_ids=drawn(read.token_ids), guidance=guidance, noise=level)
+
+
+def drawn_tokens(positions: Ids, vocab_size: int, draws: Noise | None = None) -> Ids:
+    """Return the tokens that are drawn where a text is hidden, int64 [M]. draws: see Read."""
+    # A token depends on its position alone: a text reads the same tokens whatever its length
+    # and its batch, and a guided one differs from its twin in the prompt and nowhere else.
+    # Purpose 2, as candidates are drawn by 0 and policies by 1.
+    uniforms = (draws or Noise(0)).uniforms(positions, purpose=2)
+    return (uniforms * vocab_size).astype(np.int64)
 
 
 def _in_canvases(read: Read) -> Read:

@@ -70,7 +70,7 @@ class ModelInfo:
                 "token nor attention that hides a part of the text: leave both out",
                 "info",
             )
-        special = replace(self.special, mask_id=self.vocab_size)
+        special = replace(self.special, mask_id=self.vocab_size, is_drawn=True)
         object.__setattr__(self, "special", special)
 
     @property

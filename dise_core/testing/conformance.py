@@ -78,7 +78,8 @@ def check_scorer(
         again = drive(score_of(text), read).value
         same = f"the same text must get the same score, not {score.value} and {again}"
         expect_close(score.value, again, tolerance, same)
-        if not scorer.needs_uniform_noise:  # which divides out what it reads
+        divides = scorer.needs_uniform_noise or text.special.is_drawn
+        if not divides:  # what it reads by what a visible token adds
             _check_positions(score, score_of(text), read, tolerance)
         crowd = drive(gather(*(score_of(one) for one in (*several, text))), read)
         alone = "a text must get the same score alone and beside others"

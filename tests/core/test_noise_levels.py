@@ -131,6 +131,7 @@ def test_drawn_tokens_are_uniform_and_those_of_a_guided_text_the_same() -> None:
 
 
 def test_a_masked_text_of_a_scorer_has_drawn_tokens_and_their_share() -> None:
+    """What a drawn token adds to its own logit, where 2 of 4 are hidden, is taken off again."""
     response = [4, 5, 6, 7]
     toy, total = ToyPredictor(), 0.0
     drawn = tokens_of(Noise(0), 7)
@@ -139,6 +140,7 @@ def test_a_masked_text_of_a_scorer_has_drawn_tokens_and_their_share() -> None:
         places = np.arange(3 + rest, 7, 2)
         ids[places] = drawn[places]
         for row, place in zip(toy.logits(ids)[places], places, strict=True):
+            row[drawn[place]] -= np.log(1 + VOCAB_SIZE * 3 / 2)
             total += row[response[place - 3]] - np.log(np.exp(row).sum())
     params = ScoringParams(scorer="interleaved", selector="response", logprobs=None)
     uniform = Uniform()

@@ -6,10 +6,24 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from dise_core import Floats, Read, Reading, Selector, SpecialTokens, TokenSequence, drive
+from dise_core import (
+    Floats,
+    InputError,
+    ModelInfo,
+    Read,
+    Reading,
+    Selector,
+    SpecialTokens,
+    TokenSequence,
+    completed,
+    drive,
+)
 from dise_core.arrays import Mask
+from dise_core.models.completion import drawn_tokens
+from dise_core.plans.cost import count_nfe
 from dise_core.testing.toy_model import naive_readout
 from dise_strategies.scorers.dise import DiSE
+from dise_strategies.scorers.interleaved import InterleavedRegeneration
 from dise_strategies.scorers.leave_one_out import LeaveOneOut
 
 SIZE = 4  # of the vocabulary and of every text
@@ -44,6 +58,11 @@ class Posteriors:
     def read(self, reads: Sequence[Read]) -> list[Reading]:
         """Answer in float64; the readout's float32 has seven digits."""
         return [self._answer(read) for read in reads]
+
+    def read_hidden(self, reads: Sequence[Read]) -> list[Reading]:
+        """Answer Reads whose hidden tokens are drawn first, as a model of uniform noise."""
+        info = ModelInfo("exact", SIZE, SIZE, SpecialTokens(None, frozenset()), noise="uniform")
+        return self.read([completed(read, info) for read in reads])
 
     def _answer(self, read: Read) -> Reading:
         text = read.token_ids.tolist()
@@ -87,3 +106,32 @@ def test_the_share_kept_is_that_of_a_text_whose_other_tokens_all_fit(length: int
         for scorer in (LeaveOneOut(), LeaveOneOut(kept=length / (length + 1)))
     )
     assert plain == pytest.approx(named, rel=1e-12)
+
+
+@pytest.mark.parametrize("k", [SIZE, 2])
+def test_a_random_token_in_place_of_one_has_its_pull_divided_out(k: int) -> None:
+    """What is left is the posterior given the others alone, where they are what noise of the
+    share that the scorer takes makes of a text.
+    """
+    hidden, gaps = SIZE // k, []
+    odds = (SIZE - hidden + 1) / hidden
+    exact = Posteriors(odds / (1 + odds))
+    special = SpecialTokens(SIZE, frozenset(), is_drawn=True)
+    drawn = drawn_tokens(np.arange(SIZE), SIZE)
+    for text in TEXTS.tolist():
+        sequence = TokenSequence(np.array(text), 0, special)
+        for place, own in enumerate(text):
+            seen = [
+                u if at % k == place % k else x
+                for at, (x, u) in enumerate(zip(text, drawn, strict=True))
+            ]
+            shares = np.array(exact.shares(seen, place, left_out=place))
+            scorer, at = InterleavedRegeneration(k=k), At(place=place)
+            score, nfe = drive(count_nfe(scorer.score(sequence, at)), exact.read_hidden)
+            assert score.value == pytest.approx(_logprob(shares, own), rel=0, abs=1e-9)
+            assert nfe == 1
+            gaps.append(score.value - _logprob(np.array(exact.shares(seen, place)), own))
+    assert min(gaps) < -0.5  # where the drawn token is its own
+    assert max(gaps) > 0.5
+    with pytest.raises(InputError, match=r"no terms under uniform noise, .*: take 'dise'"):
+        drive(InterleavedRegeneration().terms(sequence, at), exact.read)
