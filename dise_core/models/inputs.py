@@ -66,7 +66,9 @@ def check_messages(conversation: object) -> None:
             isinstance(message.get(key), str) for key in ("role", "content")
         ):
             raise InputError(
-                f'a message needs "role" and "content", both text: {shown(message)}', "messages"
+                'a message needs "role" and "content", both text, as DiSE reads text alone: '
+                f"{shown(message)}",
+                "messages",
             )
 
 

@@ -157,6 +157,19 @@ def test_the_chat_template_begins_a_thought_where_it_is_asked_to(folder: Path) -
     assert thinking == f"{plain}<|channel>thought\n"
 
 
+def test_a_message_with_an_image_is_refused_by_one_sentence(folder: Path) -> None:
+    """The server's refusal stands in tests/refusals/http.py, of any model."""
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    messages: Any = [{"role": "user", "content": [{"type": "text", "text": "What?"}, image]}]
+    llm, said = LLM(str(folder)), "both text, as DiSE reads text alone: .*'What"
+    with pytest.raises(InputError, match=said):
+        llm.chat([messages])
+    with pytest.raises(InputError, match=said):
+        llm.predictor.tokenizer.encode_chat(messages)
+    with pytest.raises(InputError, match="token ids must be a flat list of integers"):
+        llm.score([messages], ["Yes"])
+
+
 def test_it_ranks_writes_and_reads_with_random_tokens_in_place(folder: Path) -> None:
     llm = LLM(str(folder))
     params = ScoringParams(scorer="interleaved", scorer_settings={"k": 3})

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, Tag, field_validator, model_validator
 
 from dise_app.server.schemas.bodies import (
     TEXT_OR_LIST,
@@ -228,6 +228,13 @@ class ContentPart(OpenBody):
 
     type: str
     text: str
+
+    @field_validator("type", mode="before")
+    @classmethod
+    def _is_text(cls, kind: object) -> object:
+        if isinstance(kind, str) and not kind.endswith("text"):
+            raise ValueError("DiSE reads text alone: leave out parts of any other type")
+        return kind
 
 
 class ChatPart(ContentPart):
