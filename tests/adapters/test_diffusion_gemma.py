@@ -157,6 +157,27 @@ def test_the_chat_template_begins_a_thought_where_it_is_asked_to(folder: Path) -
     assert thinking == f"{plain}<|channel>thought\n"
 
 
+@pytest.mark.parametrize("is_in_prompt", [False, True])
+def test_a_thought_is_scored_where_it_is_given_as_part_of_the_response(
+    folder: Path, is_in_prompt: bool
+) -> None:
+    """In front of it a thought is prompt: no part of the canvas, and of no score."""
+    llm, tokenizer = LLM(str(folder)), LLM(str(folder)).predictor.tokenizer
+    thought = tokenizer.encode("<|channel>thought\n<channel|>")
+    assert (thought[0], thought[-1]) == (5, 6)
+    prompt = tokenizer.encode_chat([{"role": "user", "content": "Hi"}])
+    answer, params = tokenizer.encode("Hello"), ScoringParams(selector="response")
+    if is_in_prompt:
+        prompt = np.append(prompt, thought)
+    else:
+        answer = np.append(thought, answer)
+    [scored] = llm.score([prompt.tolist()], [answer.tolist()], params, finished=True)
+    fills = np.full(CANVAS - len(answer) - 1, PAD)
+    text = np.concatenate([prompt, answer, [TURN_END], fills])
+    rows = Reference(folder).logprobs(text, len(prompt))[np.arange(len(answer)), answer]
+    assert scored.outputs[0].score.value == pytest.approx(rows.mean(), abs=1e-4)
+
+
 def test_a_message_with_an_image_is_refused_by_one_sentence(folder: Path) -> None:
     """The server's refusal stands in tests/refusals/http.py, of any model."""
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
