@@ -266,6 +266,8 @@ def _gemma_shapes(size: Size) -> Shapes:
         yield f"{prefix}layer_scalar", (1,)
         yield f"model.encoder.language_model.layers.{layer}.layer_scalar", (1,)
     yield "model.decoder.norm.weight", (d,)
+    yield "model.decoder.self_conditioning.pre_norm.weight", (d,)
+    yield from _llada2_mlp(size, "model.decoder.self_conditioning", is_dense=True)
 
 
 def _llada2_mlp(size: Size, prefix: str, is_dense: bool) -> Shapes:

@@ -34,6 +34,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     **{name: {"quantization": name} for name in ("int8", "int4")},
 }
 MODELS = {"llada-8b": LLADA_8B, "diffusion-gemma": DIFFUSION_GEMMA}
+SMALL = {
+    "llada-8b": Size(64, 192, 2, 4, 1024),
+    "diffusion-gemma": Size(64, 96, 1, 4, 1024, 4, 32, 4, 2, 32, canvas=8),
+}
 FLAGS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile",
          "amx_bf16", "amx_int8", "asimddp", "i8mm", "bf16")  # fmt: skip
 """What decides how fast a processor multiplies."""
@@ -87,7 +91,7 @@ def main() -> None:
     parser.add_argument("--tokens", nargs="+", type=int, default=[33, 128])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--serve", action="store_true", help="answer on standard input")
-    parser.add_argument("--small", action="store_true", help="a model of two small layers")
+    parser.add_argument("--small", action="store_true", help="a model of small layers")
     args = parser.options(types=["bfloat16", "int4"], tokens=[9], rounds=1, small=True)
     if args.serve:
         print("answer", json.dumps(measured(*json.loads(sys.stdin.readline()))), flush=True)
@@ -98,7 +102,7 @@ def main() -> None:
 
 def table(args: Any, folder: Path) -> None:
     """Write the model, and print a row for each type."""
-    size = Size(64, 192, 2, 4, 1024) if args.small else MODELS[args.model]
+    size = (SMALL if args.small else MODELS)[args.model]
     write(folder, size, torch.bfloat16)
     print(processor())
     columns = (f"pass of {count}, s (processor)" for count in args.tokens)

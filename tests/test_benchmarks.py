@@ -61,9 +61,20 @@ def test_a_worker_that_ends_is_said_to_have_ended(code: str, how: str) -> None:
 
 @pytest.mark.usefixtures("in_this_process")
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    ("script", "more"),
+    [
+        *(pytest.param(path, (), id=path.name) for path in SCRIPTS),
+        pytest.param(
+            ROOT / "benchmarks/real_size.py",
+            ("--model", "diffusion-gemma"),
+            id="real_size.py of diffusion-gemma",
+        ),
+    ],
+)
 def test_a_benchmark_runs_and_prints_its_table(
     script: Path,
+    more: tuple[str, ...],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -71,7 +82,7 @@ def test_a_benchmark_runs_and_prints_its_table(
     module, reason = NEEDS.get(script.name, ("dise_core", ""))
     if find_spec(module) is None:
         pytest.skip(reason)
-    monkeypatch.setattr(sys, "argv", [str(script), "--tiny"])
+    monkeypatch.setattr(sys, "argv", [str(script), "--tiny", *more])
     runpy.run_path(str(script), run_name="__main__")
     shown = capsys.readouterr().out
     assert FIGURES.search(shown), shown
