@@ -163,8 +163,16 @@ def drawing(reporter: str, about: str, scores: tuple[str, ...] = SCORES) -> opti
                 f"n={params.n}: it takes at least 2 answers to compare their scores", "n"
             )
         llm, problems = load(parts, params.seed or 0, parts.graded["grader"])
+        info = llm.predictor.info
         unable = () if "shadow" in llm.predictor.abilities else ("shadow",)
         able = [score for score in scores if not score.startswith(unable)]
+        if info.noise == "uniform":
+            able = [*selecting("last-10"), *selecting("response-text"), "written:response-text"]
+        if info.canvas_length is not None and params.temperature == usual.DRAWN["temperature"]:
+            params = params.model_copy(
+                update={"temperature": 0.0}
+            )  # it has temperatures of its own
+        params = llm.planner.own(params)
         contenders = contenders_of(parts, llm, labels_begun(parts.run["output"]) or able)
         finish(Sampled(llm, problems, contenders, params, mode_of(parts)), parts.run, reporter)
 

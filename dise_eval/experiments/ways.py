@@ -65,7 +65,7 @@ class Compared(Experiment[WayRecord]):
         return {way.name: params_with(FIXED) for way in self.ways}
 
     def _facts(self, way: Way) -> dict[str, object]:
-        facts = way.params.model_dump(mode="json")
+        facts = self.llm_of(way).planner.own(way.params).model_dump(mode="json")
         if way.model is None:
             return facts
         model = self.llm_of(way).predictor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from transformers.models.diffusion_gemma import generation_diffusion_gemma as lo
 from dise_core import LLM, Candidates, Distribution, Ids, Noise, Read, SamplingParams
 from dise_core.plans.reading import CacheHint, CacheSlot
 from tests import reference_diffusion_gemma as reference
+from tests.commands import Dise
 from tests.reference_diffusion_gemma import CANVAS, END, PAD, TURN_END, VOCAB_SIZE, Reference
 
 LENGTH = 2 * CANVAS
@@ -82,6 +84,17 @@ def test_answers_are_those_of_transformers(
         assert text.tolist() == filled.tolist()
         num_steps.add(injected.step)
     assert (len(num_steps) > 2) == (given["stability_threshold"] == 0)
+
+
+def test_a_file_of_answers_names_the_policy_and_its_settings(dise: Dise, tmp_path: Path) -> None:
+    folder, output = reference.write(tmp_path / "model"), tmp_path / "out.jsonl"
+    (tmp_path / "in.jsonl").write_text('{"prompt": "a"}')
+    line = "--input", tmp_path / "in.jsonl", "--output", output, "--model", folder
+    setting = "--unmasking-setting", "max_denoising_steps=3"
+    assert dise("generate", *line, *setting, "--max-tokens", 8).code == 0
+    settings = json.loads((tmp_path / "out.jsonl.settings.json").read_text())["made_with"]
+    assert settings["unmasking"] == "entropy-bound-renoise"
+    assert settings["unmasking_settings"] == {"max_denoising_steps": 3}
 
 
 def test_a_window_is_read_beside_what_its_slot_predicted_last(tmp_path: Path) -> None:

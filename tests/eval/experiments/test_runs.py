@@ -197,6 +197,27 @@ def test_likelihood_of_a_model_of_canvases_is_what_transformers_computes(
     assert 'take a selector of response tokens, such as "response-text"' in prompts.err
 
 
+def test_answers_of_a_model_of_canvases_are_drawn_by_its_own_policy(
+    dise: Dise, tmp_path: Path
+) -> None:
+    """Its temperatures are its own, and no usual score is about masks or a prompt's tokens."""
+    folder = reference_diffusion_gemma.write(tmp_path / "model")
+    data = written(tmp_path / "mine.jsonl", {"prompt": "2?", "answer": 2})
+    line = ("--dataset", data, "--grader", "number", "--model", folder, "--max-tokens", 8)
+    setting = ("--unmasking-setting", "max_denoising_steps=3")
+    run = dise("eval", "uncertainty", *line, *setting, "--output", tmp_path / "run", "--json")
+    settings = json.loads(run.out)["settings"]
+    assert settings["params"]["unmasking"] == "entropy-bound-renoise"
+    assert settings["params"]["temperature"] == 0
+    assert {score.partition(":")[0] for score in settings["scorers"]} == {
+        "dise", "loo", "interleaved", "written"
+    }  # fmt: skip
+    [record] = records_of(tmp_path / "run" / "journal.jsonl")[1:]
+    assert len({answer["text"] for answer in record["answers"]}) > 1
+    warm = dise("eval", "uncertainty", *line, "--output", tmp_path / "warm", "--temperature", 0.5)
+    assert "draws at temperatures of its own" in warm.err
+
+
 GIVEN = (
     ("18+75=93,93-83=10<answer>18+75-83</answer><|end|><|end|>", 16, True),
     ("83-75=8,8+18=26<answer>83-75+18</answer>", 16, False),
