@@ -9,6 +9,9 @@ SOURCES := dise dise_core strategies adapters dise_app dise_eval dise_decide dis
 # Threads that wait for each other sleep: spinning, they would hold the cores that they wait for. Your own setting stands.
 export OMP_WAIT_POLICY ?= PASSIVE
 
+# What a process compiles, later ones read: hundreds of the tests' start with torch, whatever your environment says.
+unexport PYTHONDONTWRITEBYTECODE
+
 # One process of one thread for each core, each with its part of the list, so that most files' tests share what they load.
 # With more threads each model that a test has run leaves idle ones behind, and small models become ten times as slow.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal --durations 10
