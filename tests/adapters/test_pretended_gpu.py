@@ -28,6 +28,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return full_size.write(tmp_path_factory.mktemp("llada"), "LLaDA-8B", layers=2)
 
 
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same of few words, whose integers are made, of zeros, on the host in little time."""
+    words = {
+        "vocab_size": 8192,
+        "embedding_size": 8192,
+        "mask_token_id": 8000,
+        "eos_token_id": 8001,
+    }
+    sizes = {"d_model": 1024, "n_heads": 8, "mlp_hidden_size": 3072}
+    return full_size.write(
+        tmp_path_factory.mktemp("narrow"), "LLaDA-8B", layers=2, **words, **sizes
+    )
+
+
 def passed(folder: Path) -> tuple[Pass, int]:
     """Return what reading two texts asks of the GPU, and the bytes planned for it."""
     texts = [np.arange(length) for length in (300, 512)]
@@ -139,11 +154,11 @@ def test_windows_count_as_what_they_run_and_not_as_their_texts(folder: Path) -> 
 
 
 def test_integers_on_a_gpu_are_told_once_to_save_no_time(
-    folder: Path, caplog: pytest.LogCaptureFixture
+    narrow: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     _tell.cache_clear()
     for _ in range(2):
-        with full_size.loaded(folder, quantization="int8"):
+        with full_size.loaded(narrow, quantization="int8"):
             pass
     assert caplog.messages == ["quantization='int8' saves memory on a GPU, not time."]
 
@@ -156,11 +171,11 @@ def test_the_mask_of_blocks_is_made_on_the_device(tmp_path: Path) -> None:
     assert gpu.now.copies["in"][1] < ids.nbytes * 8  # a mask has 4,096 bytes for each token
 
 
-def test_integer_weights_are_multiplied_without_a_wait(folder: Path) -> None:
+def test_integer_weights_are_multiplied_without_a_wait(narrow: Path) -> None:
     ids = np.arange(512)
     kernels = []
     for quantization in (None, "int8"):
-        with full_size.loaded(folder, quantization=quantization) as (llm, gpu, _):
+        with full_size.loaded(narrow, quantization=quantization) as (llm, gpu, _):
             llm.predictor.read([Read(ids, np.arange(32), TokenLogProbs(ids[:32]))])
         assert gpu.now.faults == []
         kernels.append(gpu.now.kernels)
@@ -170,12 +185,12 @@ def test_integer_weights_are_multiplied_without_a_wait(folder: Path) -> None:
 @pytest.mark.parametrize("method", ["int8", "int4"])
 def test_experts_of_integers_are_asked_without_a_wait(tmp_path: Path, method: Any) -> None:
     ids = np.arange(512)
-    folder = full_size.write(tmp_path, "LLaDA2.0-mini", layers=2)
+    folder = full_size.write(tmp_path, "LLaDA2.0-mini", layers=2, num_experts=64)
     with full_size.loaded(folder) as (llm, gpu, planned):
         layers: list[Any] = llm.predictor._reader._body._layers
         experts = layers[1]._feed_forward
         layers[1]._feed_forward = Experts(experts._block, Quantizer(method).linear)
         llm.predictor.read([Read(ids, np.arange(32), TokenLogProbs(ids[:32]))])
     assert gpu.now.faults == []
-    assert gpu.now.kernels < 400
-    assert gpu.now.peak < planned
+    assert gpu.now.kernels < 250
+    assert gpu.now.peak < planned / 4  # of a quarter of the experts
