@@ -174,15 +174,18 @@ def answering(kind: str, answer: Any) -> tuple[LLM, SamplingParams]:
         def read(self, reads: Sequence[Read]) -> Any:
             return answer if kind == "reading" else super().read(reads)
 
-    plugins: dict[str, dict[str, type[Any]]] = {
-        "selectors": {"bad": type("Bad", (Selector,), {"select": returning})},
-        "unmasking_policies": {"bad": type("Bad", (UnmaskingPolicy,), {"choose": returning})},
-        "scorers": {"bad": type("Bad", (Scorer,), {"score": asking})},
-        "length_controllers": {"bad": type("Bad", (LengthController,), {"generate": asking})},
-        "revisers": {"bad": type("Bad", (Reviser,), {"revise": revising})},
+    kinds: dict[str, tuple[str, type[Any], str, Any]] = {
+        "selector": ("selectors", Selector, "select", returning),
+        "policy": ("unmasking_policies", UnmaskingPolicy, "choose", returning),
+        "scorer": ("scorers", Scorer, "score", asking),
+        "length": ("length_controllers", LengthController, "generate", asking),
+        "reviser": ("revisers", Reviser, "revise", revising),
     }
-    options = {"policy": "unmasking", "reads": "scorer"}
-    asked = {} if kind == "reading" else {options.get(kind, kind): "bad"}
+    asked, plugins = {}, dict[str, dict[str, type[Any]]]()
+    if kind != "reading":
+        group, base, method, answers = kinds["scorer" if kind == "reads" else kind]
+        plugins[group] = {"bad": type("Bad", (base,), {method: answers})}
+        asked = {{"policy": "unmasking", "reads": "scorer"}.get(kind, kind): "bad"}
     params = SamplingParams(max_tokens=3, logprobs=None, **asked)  # type: ignore[arg-type]
     return LLM(BadPredictor(), catalog=with_guests(**plugins)), params
 
