@@ -292,18 +292,29 @@ with TestClient(create_app(service)) as client:
 
 EACH = """
 import contextlib, importlib, io, json, os, sys
-import torch, transformers  # as every command does; each runs in a copy of this process
+import torch, transformers.modeling_utils  # as commands and plugins do; each runs in a copy of this
 
 def told(args):
-    from dise_app.cli.main import run
-
-    sys.argv, out, err, code = ["dise", *args], io.StringIO(), io.StringIO(), 0
+    out, err, code = io.StringIO(), io.StringIO(), 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            run()
+            if args[0] == "pytest":
+                code = tests_in(args[1])
+            else:
+                from dise_app.cli.main import run
+
+                sys.argv = ["dise", *args]
+                run()
         except SystemExit as leaving:
             code = leaving.code or 0
     return [code, out.getvalue(), err.getvalue()]
+
+def tests_in(folder):
+    import pytest
+
+    os.chdir(folder)
+    sys.path.insert(0, folder)
+    return pytest.main(["-q", "-p", "no:cacheprovider", folder])
 
 for line in sys.stdin:
     if os.fork() == 0:
@@ -363,8 +374,9 @@ class Environment:
 
     def tests_of(self, folder: Path) -> str:
         """Return what a package's own tests print; they pass."""
-        pytest = (self.python, "-m", "pytest", "-q", "-p", "no:cacheprovider")
-        return self.run(*pytest, folder, cwd=folder).stdout
+        [done] = self.each(("pytest", folder))
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     @contextmanager
     def installed(self, name: str, code: str) -> Iterator[None]:
