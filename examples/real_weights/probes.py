@@ -118,7 +118,8 @@ def sampler(section: Section) -> Fields:
             f"{', '.join(PUBLISHED)}, or leave this section out."
         )
     name = "countdown-short" if section.options["embedded"] else "countdown"
-    prompts = (problem.prompt for problem in questions(name, limit=20).items)
+    limit = min(20, section.options["limit"])
+    prompts = (problem.prompt for problem in questions(name, limit=limit).items)
     pairs = section.each("beside", beside, section.each("answer", answered, prompts))
     gaps = [pair["first"]["gap"] for pair in pairs if pair["first"]]
     summary = f"{sum(pair['is_equal'] for pair in pairs)} of {len(pairs)} answers are the loop's"

@@ -143,7 +143,7 @@ def go_on(args: argparse.Namespace, model: str, folder: Path) -> int:
     if folder.name in FIGURES:
         code, said = evaluated(args, model, folder)
     else:
-        shared = ("minutes", "embedded", "dtype", "block_size")
+        shared = ("minutes", "embedded", "dtype", "block_size", "limit")
         options = {name: getattr(args, name) for name in shared}
         options |= {"model": model, "folder": str(folder)}
         probes = [sys.executable, Path(__file__).with_name("probes.py"), folder.name]

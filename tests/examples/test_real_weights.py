@@ -30,6 +30,7 @@ SCRIPT = ROOT / "examples/real_weights/run.sh"
 os.environ["PYTHON"] = sys.executable  # the script takes `python`, where users have it
 EMBEDDED = Path(EmbeddedPredictor.folder.__func__.__globals__["__file__"]).parent  # type: ignore[attr-defined]
 FULL, BLOCKS = "countdown", "countdown_blocks"
+SAMPLER = ("--section", "sampler", "--limit", "10")
 
 Fields = Mapping[str, Any]
 
@@ -57,6 +58,7 @@ def models_in(out: Path) -> Fields:
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("real") / "found"
+    ran("--embedded", "--out", folder, *SAMPLER)
     code, said = ran("--embedded", "--out", folder)
     assert (code, said.count(" done\n")) == (0, 16), said
     return folder
@@ -100,7 +102,7 @@ def test_loading_tells_digests_special_tokens_and_memory(out: Path, model: str) 
 def test_answers_are_those_of_the_authors_loops_and_of_an_independent_one(out: Path) -> None:
     for model in (FULL, BLOCKS):
         pairs = models_in(out)[model]["sampler"]["prompts"]
-        assert [pair["is_equal"] for pair in pairs] == [True] * 20
+        assert [pair["is_equal"] for pair in pairs] == [True] * 10
     reference = ReferenceLLaDA(EMBEDDED / FULL)
     for number in range(2):
         answer = json.loads((out / FULL / "sampler" / f"answer-{number}.json").read_text())
@@ -163,7 +165,7 @@ def test_shares_of_choices_and_lengths_are_counted_again(out: Path, model: str) 
 
 
 def test_a_killed_section_goes_on_and_a_done_one_is_not_done_again(tmp_path: Path) -> None:
-    words = ("--embedded", EMBEDDED / FULL, "--out", tmp_path, "--section", "sampler")
+    words = ("--embedded", EMBEDDED / FULL, "--out", tmp_path, *SAMPLER)
     process, folder = started(*words), tmp_path / FULL / "sampler"
     while len(done := [*folder.glob("answer-*.json")]) < 3:
         assert process.poll() is None, process.communicate()
@@ -175,7 +177,7 @@ def test_a_killed_section_goes_on_and_a_done_one_is_not_done_again(tmp_path: Pat
     assert ran(*words) == (0, "countdown sampler done\n")
     files = {file: file.stat().st_mtime_ns for file in folder.glob("*.json")}
     assert before.items() <= files.items()
-    assert models_in(tmp_path)[FULL]["sampler"]["summary"].startswith("20 of 20")
+    assert models_in(tmp_path)[FULL]["sampler"]["summary"].startswith("10 of 10")
     assert ran(*words)[0] == 0
     assert {file: file.stat().st_mtime_ns for file in folder.glob("*.json")} == files
 
@@ -201,11 +203,11 @@ def test_dream_and_tiny_a2d_write_what_their_authors_loops_write(tmp_path: Path)
     fields |= {"architectures": ["A2DQwen3LMHeadModel"], "model_type": "a2d-qwen3"}
     (blocks / "config.json").write_text(json.dumps(fields))
     for words in ((dream,), (blocks, "--embedded", "--block-size", "4")):
-        code, said = ran(*words, "--out", tmp_path / "out", "--section", "sampler")
+        code, said = ran(*words, "--out", tmp_path / "out", *SAMPLER)
         folder = tmp_path / "out" / words[0].name
         assert code == 0, (said, (folder / "sampler" / "log").read_text())
         summary = models_in(tmp_path / "out")[words[0].name]["sampler"]["summary"]
-        assert summary.startswith("20 of 20")
+        assert summary.startswith("10 of 10")
 
 
 def test_without_the_real_data_the_embedded_questions_are_asked_and_the_report_says_so(
