@@ -310,9 +310,14 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's account of the process")
-@pytest.mark.parametrize("is_adapted", [False, True], ids=["alone", "with an adapter"])
 @pytest.mark.parametrize(
-    "options", [{"dtype": "float32"}, {"dtype": "bfloat16"}, {"quantization": "int8"}], ids=str
+    ("options", "is_adapted"),
+    [
+        ({"dtype": "float32"}, False),
+        ({"dtype": "bfloat16"}, True),
+        ({"quantization": "int8"}, False),
+        ({"quantization": "int8"}, True),
+    ],
 )
 def test_what_loading_takes_is_known_before(
     large: Path, tmp_path: Path, options: dict[str, str], is_adapted: bool
