@@ -220,9 +220,9 @@ class Filling:
         recording = sampler.recording(read)
         of_final = self._reads_of_final(read, text, span[1] if is_whole else span[0])
         answers = yield [read, *beside, *recording, *of_final]
-        readings, others = answers[: len(readouts)], answers[len(readouts) :]
-        sampler.note(self.text.writing, read, others[: len(recording)])
-        for final_read, answer in zip(of_final, others[len(recording) :], strict=True):
+        readings, more = answers[: len(readouts)], answers[len(readouts) :]
+        sampler.note(self.text.writing, read, more[: len(recording)])
+        for final_read, answer in zip(of_final, more[len(recording) :], strict=True):
             memory.note(final_read, answer)
         memory.note(read, readings[0])
         return readings

@@ -64,8 +64,8 @@ class InterleavedRegeneration(Scorer):
                 values[np.searchsorted(positions, read.positions)] = reading.logprobs
             for read, reading in zip(of_drawn, readings[len(batch) :], strict=True):
                 at = np.searchsorted(positions, read.positions)
-                is_own = reading.token_ids == sequence.ids[read.positions]
-                values[at] = _without(reading.logprobs, values[at], is_own, _pull(sequence, read))
+                is_same = reading.token_ids == sequence.ids[read.positions]
+                values[at] = _without(reading.logprobs, values[at], is_same, _pull(sequence, read))
         return Score.mean_of(values, positions, selector.weights(sequence))
 
     def terms(self, sequence: TokenSequence, selector: Selector) -> Plan[Terms]:
@@ -111,13 +111,13 @@ def _pull(sequence: TokenSequence, read: Read) -> float:
     return math.log1p(sequence.special.masking_id * odds)
 
 
-def _without(drawn: LogProbs, own: Floats, is_own: Mask, pull: float) -> Floats:
-    """Return own log-probabilities [M] without the pull of the tokens that were drawn, whose
-    log-probabilities are `drawn`. is_own: where the two are the same token.
+def _without(drawn: LogProbs, logprobs: Floats, is_same: Mask, pull: float) -> Floats:
+    """Return log-probabilities [M] without the pull of the tokens that were drawn, whose
+    log-probabilities are `drawn`. is_same: where the two are the same token.
     """
-    told = np.minimum(drawn.astype(np.float64), 0.0)
-    rest = np.log(np.exp(told - pull) - np.expm1(told))  # beside 1 no difference is taken
-    values: Floats = np.minimum(own - pull * is_own - rest, 0.0)
+    pulled = np.minimum(drawn.astype(np.float64), 0.0)
+    remaining = np.log(np.exp(pulled - pull) - np.expm1(pulled))  # beside 1 no difference is taken
+    values: Floats = np.minimum(logprobs - pull * is_same - remaining, 0.0)
     return values
 
 
