@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dise_core import LLM
+from tests import reference_diffusion_gemma
 from tests.adapters.agreement import ROUNDED, logprobs
 from tests.reference_llada import checkpoint
 
@@ -33,3 +34,15 @@ def test_what_does_not_fit_into_memory_is_read_from_the_disk(folder: Path) -> No
     assert any(weight.is_meta for weight in model.parameters()), "nothing is on the disk"
     assert llm.predictor.room is None
     np.testing.assert_allclose(logprobs(llm), logprobs(LLM(str(folder))), atol=ROUNDED)
+
+
+@pytest.mark.parametrize("memory", [{}, {"cpu": "900KB"}, {"cpu": "100KB"}])
+def test_layers_of_canvases_are_spread_one_by_one(tmp_path: Path, memory: dict[str, str]) -> None:
+    pytest.importorskip("accelerate")
+    folder = str(reference_diffusion_gemma.write(tmp_path / "gemma"))
+    llm = LLM(folder, device_map="auto", max_memory=memory)
+    layers = llm.predictor._reader._body._layers  # type: ignore[attr-defined]
+    is_meta = [any(weight.is_meta for weight in layer.parameters()) for layer in layers]
+    assert any(is_meta) == bool(memory)
+    assert is_meta == sorted(is_meta), "the first layers have the quicker places"
+    np.testing.assert_allclose(logprobs(llm), logprobs(LLM(folder)), atol=ROUNDED)

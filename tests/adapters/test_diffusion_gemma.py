@@ -239,7 +239,6 @@ def test_weights_that_do_not_fit_are_refused_by_name(
     ("options", "said"),
     [
         ({"attn_implementation": "eager"}, "'eager' cannot attend in canvases; take 'sdpa'"),
-        ({"device_map": "auto"}, "device_map: the layers of this family are read one by one"),
         ({"block_size": 8}, "block_size=8 is not that of .*: canvases of 32 by config.json's"),
         ({"mask_token_id": 3}, "has uniform noise and no mask: leave mask_token_id out"),
         (

@@ -158,7 +158,7 @@ class CanvasBody:
         rotations = {kind: self._rotation(states, places, kind) for kind in set(kinds)}
         for layer, kind, scalars in zip(self._layers, kinds, self._scalars, strict=True):
             states = layer(states, position_embeddings=rotations[kind], attention_mask=spans)
-            states = states * scalars[stream][:, None]
+            states = states.to(self._device) * scalars[stream][:, None]  # a map may have moved them
         result: Tensor = self._norm(states[0, answers])
         return result
 

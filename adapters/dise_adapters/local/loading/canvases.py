@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +20,7 @@ from dise_adapters.local.decoder.layer import JoinedExperts, SeparateExperts
 from dise_adapters.local.decoder.linear import into_float32, linear
 from dise_adapters.local.devices import is_gpu
 from dise_adapters.local.free_memory import give_back_freed_memory
+from dise_adapters.local.loading.placing import spread
 from dise_adapters.local.loading.quantization import Quantizer
 from dise_adapters.local.loading.quiet import counting, quiet
 from dise_adapters.local.loading.stored import (
@@ -32,7 +35,7 @@ from dise_adapters.local.reading.conditioning import Conditioning
 from dise_adapters.local.reading.layout import Layout
 from dise_adapters.local.reading.reader import TransformerReader
 from dise_adapters.local.threads import THREADS
-from dise_core import EngineConfig, InputError
+from dise_core import EngineConfig
 
 if TYPE_CHECKING:
     from dise_adapters.families.family import Checkpoint
@@ -106,12 +109,6 @@ def canvas_reader(
     stored = stored_canvases(checkpoint, device, dtype, quantizer is not None)
     if stored is None:
         return None
-    if config.device_map is not None:
-        raise InputError(
-            "device_map: the layers of this family are read one by one to one device; leave it "
-            "out, or take quantization='int8' or 'int4'",
-            "device_map",
-        )
     if not is_gpu(device):
         THREADS.fit(sum(math.prod(shape) for name, shape in stored.shapes.items() if name != HEAD))
     settings = _config(checkpoint)
@@ -124,17 +121,24 @@ def canvas_reader(
         rows = head.rows(ids) if isinstance(head, Int8Linear) else embedding(ids, words)
         return rows * scale
 
-    layers, scalars = list[nn.Module](), list[Tensor]()
-    for number, layer in enumerate(_layers(settings)):
-        layers.append(layer)
-        scalars.append(_fill(layer, number, stored, make_linear, is_rounded=quantizer is not None))
+    # A map places layers as transformers has them, from main memory.
+    is_spread, source, make_part = config.device_map is not None, stored, make_linear
+    if is_spread:
+        source, make_part = replace(stored, device=torch.device("cpu")), _unpacked
+    layers, scalars = _layers(settings), list[Tensor]()
+    for number, layer in enumerate(layers):
+        scalars.append(_fill(layer, number, source, make_part, is_rounded=quantizer is not None))
+    if is_spread:
+        spread(layers, config)
     norm = _classes().DiffusionGemmaRMSNorm(settings.hidden_size, eps=settings.rms_norm_eps)
     norm.load_state_dict({"weight": stored.read([NORM])[NORM]}, assign=True)
     conditioning = _conditioning(settings)
     conditioning.load_state_dict(_weights(stored, CONDITIONING), assign=True)
     _replace_linear(conditioning, make_linear)
     rotation = _classes().DiffusionGemmaTextRotaryEmbedding(settings, device=device)
-    body = CanvasBody(embedded, layers, torch.stack(scalars), rotation, norm, conditioning, device)
+    body = CanvasBody(
+        embedded, layers, torch.stack(scalars).to(device), rotation, norm, conditioning, device
+    )
     give_back_freed_memory()
     to_logits, cap = into_float32(head), settings.final_logit_softcapping
 
@@ -179,6 +183,15 @@ def _replace_linear(parent: nn.Module, make_linear: Any) -> None:
     for name, part in list(parent.named_children()):
         if isinstance(part, nn.Linear):
             setattr(parent, name, make_linear([part.weight.detach()], None))
+
+
+def _unpacked(weights: Sequence[Tensor], bias: Tensor | None = None) -> nn.Module:
+    """Return a layer that may be moved to another device."""
+    [weight] = weights
+    assert bias is None, "these layers have none"
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    layer.weight = nn.Parameter(weight, requires_grad=False)
+    return layer
 
 
 def _classes() -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 
 from dise_adapters.local.devices import is_gpu
 from dise_core import EngineConfig, InputError
@@ -43,6 +45,23 @@ def placing(config: EngineConfig, device: torch.device) -> tuple[Record, torch.d
             for name, size in config.max_memory.items()
         }
     return options, None
+
+
+def spread(layers: Sequence[nn.Module], config: EngineConfig) -> None:
+    """Place layers that are in main memory as a device map of that name would; their hooks move
+    what goes into them. Raises as `placing` does.
+    """
+    options, _ = placing(config, torch.device("cpu"))
+    from accelerate import dispatch_model, infer_auto_device_map
+    from accelerate.utils import get_balanced_memory
+
+    model, unsplit = nn.ModuleList(layers), [type(layers[0]).__name__]
+    memory, way = options.get("max_memory"), config.device_map
+    if way != "sequential":
+        is_low = way == "balanced_low_0"
+        memory = get_balanced_memory(model, memory, unsplit, low_zero=is_low)
+    places = infer_auto_device_map(model, memory, unsplit, clean_result=False)
+    dispatch_model(model, places, offload_dir=options["offload_folder"])
 
 
 def spread_over(model: PreTrainedModel) -> tuple[bool, torch.device]:
