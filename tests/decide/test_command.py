@@ -161,8 +161,9 @@ def test_the_operator_says_what_requests_leave_unsaid() -> None:
     assert [one["confidence"] for one in told] == ["margin", "top", "margin"]
     assert joint["dise"]["is_joint"]
     assert_same(by_default["answers"], decided("a", OURS, **options))
+    another = AsyncLLM(AsciiPredictor(has_chat_template=True))
     with pytest.raises(InputError, match="joint goes with reading menu"):
-        create_app(Service(Limits(), llm, options | {"joint": True}))
+        create_app(Service(Limits(), another, options | {"joint": True}))
 
 
 def test_a_path_that_was_taken_out_says_what_to_use(url: str) -> None:
