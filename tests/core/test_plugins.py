@@ -228,6 +228,8 @@ def test_a_plugin_that_cannot_be_imported_is_named(
 
 
 def ctrl_c() -> None:
+    # Where a shell started the tests in the background, the signal would be ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.raise_signal(signal.SIGINT)
 
 
