@@ -33,7 +33,6 @@ VOCABULARY, PROMPT_LENGTHS = 8192, (24, 56)
 WAYS: dict[str, dict[str, Any]] = {
     "fixed 48, blocks of 16": {"max_tokens": 48, "block_length": 16},
     "the same, threshold 0.9": {"max_tokens": 48, "block_length": 16, "unmasking": "threshold"},
-    "the same, factor 1.0": {"max_tokens": 48, "block_length": 16, "unmasking": "factor"},
     "dise-flexible from 32, blocks of 16": {"max_tokens": 32, "block_length": 16, **FLEXIBLE},
     "dise-flexible from 32, blocks of 32": {"max_tokens": 32, "block_length": 32, **FLEXIBLE},
     "fixed 128, blocks of 32": {"max_tokens": 128},

@@ -33,6 +33,8 @@ STRUCK: Mapping[tuple[str, str], str] = MappingProxyType(
         ("selector", "prompt"): "take 'prompt-last-K' with a large K, which is the same.",
         ("selector", "response-first-K"): "take 'first-K', which passes over end tokens, or "
         "'first-blocks-K'.",
+        ("unmasking policy", "factor"): "take 'threshold', which solves more problems in half a "
+        "pass more.",
         ("unmasking policy", "llada2"): "take 'low-confidence-dynamic' with the setting "
         "threshold=0.95, which is the same.",
         **{

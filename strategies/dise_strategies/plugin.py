@@ -75,7 +75,6 @@ def dise_unmasking_policies() -> dict[str, str]:
         "random": "dise_strategies.unmasking.random:RandomUnmasking",
         "origin": "dise_strategies.unmasking.random:Origin",
         "threshold": "dise_strategies.unmasking.parallel:ThresholdUnmasking",
-        "factor": "dise_strategies.unmasking.parallel:Factor",
         "sequential": "dise_strategies.unmasking.blockwise:Sequential",
         "low-confidence-dynamic": "dise_strategies.unmasking.blockwise:LowConfidenceDynamic",
         "entropy-bounded": "dise_strategies.unmasking.blockwise:EntropyBounded",

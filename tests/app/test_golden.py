@@ -37,7 +37,7 @@ WRITING: dict[str, dict[str, Any]] = {
     "cache dual": {"cache": "dual"},
     **{
         f"unmasking {name}": {"unmasking": name}
-        for name in ("entropy", "factor", "margin", "origin", "random", "threshold")
+        for name in ("entropy", "margin", "origin", "random", "threshold")
     },
     "dise-flexible": {"length": "dise-flexible", "max_tokens": 32},
     "dise-flexible, cache dual": {"length": "dise-flexible", "max_tokens": 32, "cache": "dual"},

@@ -103,6 +103,8 @@ NAMES: list[Row] = [
      "or 'first-blocks-K'."),
     (("selector", "last-2+prompt"), "selector",
      "selector 'prompt' was taken out: take 'prompt-last-K' with a large K, which is the same."),
+    (("unmasking_policy", "factor"), "unmasking",
+     "unmasking policy 'factor' was taken out: take 'threshold', which"),
     (("unmasking_policy", "llada2"), "unmasking",
      "unmasking policy 'llada2' was taken out: take 'low-confidence-dynamic' with the setting "
      "threshold=0.95, which is the same."),

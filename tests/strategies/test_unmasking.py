@@ -10,7 +10,6 @@ from dise_core.front.llm import LLM
 from dise_core.noise import Noise
 from dise_core.plugins.discovery import installed_catalog
 from dise_core.testing import ToyPredictor, check_unmasking_policy
-from dise_strategies.unmasking.parallel import Factor
 from dise_strategies.unmasking.random import Origin, RandomUnmasking
 from dise_strategies.unmasking.ranked import LowConfidence
 
@@ -83,25 +82,3 @@ def test_origin_commits_each_position_with_the_share_of_the_schedule() -> None:
     sizes = [len(Origin().choose(step([0.5] * 10, quota=3, seed=seed))) for seed in range(2_000)]
     assert abs(np.mean(sizes) - 3) < 4 * math.sqrt(10 * 0.3 * 0.7 / 2_000)
     assert min(sizes) == 0
-
-
-def naive_factor(confidences: list[float], factor: float) -> int:
-    """Return how many are committed: scan from the top, and stop at the first that is not sure
-    enough.
-    """
-    count = 0
-    for rank, confidence in enumerate(sorted(confidences, reverse=True), start=1):
-        if rank > 1 and confidence < 1 - factor / (rank + 1):
-            break
-        count += 1
-    return count
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_factor_agrees_with_a_scan_from_the_top(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    confidences = (1 - random.random(8) ** 3 / 2).tolist()
-    for factor in (0.3, 1.0, 2.5):
-        assert len(Factor(factor=factor).choose(step(confidences))) == naive_factor(
-            confidences, factor
-        )
