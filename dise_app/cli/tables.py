@@ -71,8 +71,9 @@ class Own:
 class FieldOptions:
     """The fields of a class of params/ as options, where its marks let the command have
     them. The verb gets those that the user named, and `defaults`, which replace the
-    class's own. without: fields that are no options here, each with its reason. panel: the
-    heading of fields that PANELS do not know. more: further classes.
+    class's own, but for those `unfilled`, which the verb sets itself. without: fields that
+    are no options here, each with its reason. panel: the heading of fields that PANELS do
+    not know. more: further classes.
     """
 
     def __init__(
@@ -81,9 +82,11 @@ class FieldOptions:
         without: Mapping[str, str] | None = None,
         panel: str | None = None,
         more: Iterable[type[Params]] = (),
+        unfilled: Collection[str] = (),
         **defaults: object,
     ) -> None:
-        self.without, self._defaults = without or {}, defaults
+        self.without = without or {}
+        self._defaults = {name: defaults[name] for name in defaults.keys() - unfilled}
         self._fields: dict[str, tuple[str, FieldInfo]] = {}
         self.options: dict[str, OptionType] = {}
         self.headings: dict[str, str | None] = {}

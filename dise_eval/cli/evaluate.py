@@ -151,10 +151,13 @@ def labels_begun(output: Path) -> list[str]:
 
 def drawing(reporter: str, about: str, scores: tuple[str, ...] = SCORES) -> options.Verb:
     """Return a verb that draws and scores answers. reporter: "module:function"."""
-    sampling = options.FieldOptions(SamplingParams, doors.SAMPLED, **usual.DRAWN)
+    sampling = options.FieldOptions(
+        SamplingParams, doors.SAMPLED, unfilled=("temperature",), **usual.DRAWN
+    )
 
     def command(*, parts: options.Parts) -> None:
-        from dise_core import InputError
+        from dise_core import InputError, RenoisingPolicy
+        from dise_core.plugins.kinds import UNMASKING
         from dise_eval.experiments.experiments import Sampled
 
         params = SamplingParams(**parts.sampling)
@@ -168,11 +171,11 @@ def drawing(reporter: str, about: str, scores: tuple[str, ...] = SCORES) -> opti
         able = [score for score in scores if not score.startswith(unable)]
         if info.noise == "uniform":
             able = [*selecting("last-10"), *selecting("response-text"), "written:response-text"]
-        if info.canvas_length is not None and params.temperature == usual.DRAWN["temperature"]:
-            params = params.model_copy(
-                update={"temperature": 0.0}
-            )  # it has temperatures of its own
         params = llm.planner.own(params)
+        policy = llm.catalog.required(UNMASKING, params)
+        has_own = info.writes_canvases or isinstance(policy, RenoisingPolicy)  # temperatures
+        if "temperature" not in parts.sampling and not has_own:
+            params = params.model_copy(update={"temperature": usual.DRAWN["temperature"]})
         contenders = contenders_of(parts, llm, labels_begun(parts.run["output"]) or able)
         finish(Sampled(llm, problems, contenders, params, mode_of(parts)), parts.run, reporter)
 
