@@ -36,17 +36,21 @@ def in_int8(weight: Tensor) -> Tensor:
 
 
 def in_int4(weight: Tensor) -> Tensor:
-    """Blocks of 32 in -8 to 7 steps, the largest weight at -8, and whole steps of int8 of that.
+    """Blocks of 32 in -8 to 7 steps, each a whole number of its row's, of which there are 120.
 
-    A block's step counts in 256ths of its row's.
+    Of the numbers below and above the one that would place the block's largest weight at -8,
+    the one with the less error.
     """
-    row = (weight.abs().amax(1, keepdim=True) / 127).repeat_interleave(weight.shape[1] // 32, 0)
+    row = (weight.abs().amax(1, keepdim=True) / 120).repeat_interleave(weight.shape[1] // 32, 0)
     blocks = weight.reshape(-1, 32)
     falling = blocks.sort(1, descending=True).values  # of two as large, the positive one is first
-    largest = falling.gather(1, falling.abs().argmax(1, keepdim=True))
-    step = (largest / -8 / row * 256).round() / 256
-    rounded = (blocks / (step * row)).round().clamp(-8, 7) * step
-    return ((rounded + 0.5).floor() * row).view(weight.shape)
+    exact = falling.gather(1, falling.abs().argmax(1, keepdim=True)) / -8 / row
+    least = exact.abs().floor().clamp(1, 14)
+    steps = [exact.sign() * whole * row for whole in (least, least + 1)]
+    # By the inverse: a weight between two numbers, as those of 16 bits are, goes either way.
+    made = torch.stack([(blocks * (1 / step)).round().clamp(-8, 7) * step for step in steps])
+    best = (made - blocks).square().sum(2, keepdim=True).argmin(0, keepdim=True)
+    return made.take_along_dim(best, 0).view(weight.shape)
 
 
 @pytest.fixture
@@ -101,7 +105,7 @@ def test_integers_are_multiplied_exactly(
     weight[3], states[2] = 0, 0
     made = layer([weight], torch.ones(40))
     steps = made.integers().numpy()
-    scale = weight.abs().amax(1).numpy() / np.float32(127)
+    scale = weight.abs().amax(1).numpy() / np.float32(127 if layer is Int8Linear else 120)
     expected = linear_by_hand(states[[0, 1, 3, 4, 5, 6]], steps, scale) + 1
     found = made(states).numpy()
     np.testing.assert_allclose(found[[0, 1, 3, 4, 5, 6]], expected, rtol=1e-6, atol=1e-6)
@@ -188,6 +192,16 @@ def test_weights_are_rounded_slice_by_slice_as_a_whole_one_in_float32_is(
     assert torch.equal(sliced.integers(), whole.integers())
     states = torch.randn(3, 96, generator=drawn)
     assert torch.equal(sliced(states), whole(states))
+
+
+def test_the_integers_of_a_file_are_kept() -> None:
+    drawn = torch.Generator().manual_seed(0)
+    counts = torch.randint(-8, 8, (40, 3, 32), generator=drawn)
+    steps = torch.randint(16, 16 * 15, (40, 3, 1), generator=drawn) / 16
+    counts[:, :, 5], steps[:, 1], steps[:, 2] = -8, 127 / 8, -steps[:, 2]
+    made = Int4Linear([0.37 * (counts * steps).flatten(1)])
+    assert torch.equal(made.integers(), (counts * steps + 0.5).floor().flatten(1).to(torch.int8))
+    np.testing.assert_allclose(made.weight(torch.float32), 0.37 * made.integers(), rtol=1e-6)
 
 
 @pytest.mark.usefixtures("exact_states")

@@ -2,9 +2,9 @@
 as such.
 
 int8: a row's weights are integers and a scale. int4: in blocks of 32, as in GGUF's Q4_0;
-a block's scale counts in steps of its row's, so that a layer unpacks to int8 by integer
-arithmetic, each time that it runs: on a CPU some rows after the other, into memory that
-is kept, as a whole layer's would be mapped anew by the system each time, and fit no
+a block's scale is a whole number of steps of its row's, so that a layer unpacks to int8 by
+one multiplication, each time that it runs: on a CPU some rows after the other, into memory
+that is kept, as a whole layer's would be mapped anew by the system each time, and fit no
 cache. States are rounded too, to 8 bits with a scale for each token, so that an answer
 does not depend on what is computed beside it.
 """
@@ -12,9 +12,11 @@ does not depend on what is computed beside it.
 import platform
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from threading import local
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -33,8 +35,13 @@ MAX_INT8 = 127
 LARGE = 128
 """What states are divided by before a product that float16 may not hold."""
 
-BITS = 8
-"""Of a block's scale behind the point."""
+MOST, FRACTION = 15, 4
+"""The largest scale of a block of int4, in steps of its row's, of which its weights are then
+-8 * 15 to 7 * 15; and bits behind the point, for blocks whose integers are their file's own.
+"""
+
+EXACT = 1 / 16
+"""Of a step of a block: a weight of Q4_0 is no further from one of its 16 numbers."""
 
 SLICE = 2**19
 """Numbers of a weight that are rounded at one time: their float32 stays in a cache, and
@@ -47,9 +54,7 @@ wait for each other more often, and more fit no cache.
 """
 
 ROOM = local()
-"""What each thread keeps to unpack into: 12 MiB."""
-
-WIDTHS = (torch.int16, torch.int8)
+"""What each thread keeps to unpack into: 4 MiB, or 8."""
 
 ALIASED, APART, MOST_APART = 1024, 16, 2**27
 """On a CPU, rows of int8 whose length is a multiple of the first begin some numbers apart:
@@ -222,15 +227,12 @@ class Int4Linear(IntegerLinear):
         self._num_columns = weights[0].shape[1]
         at_once = UNPACKED // self._num_columns // 8 * 8
         size = len(scale) if is_gpu(scale.device) else max(8, at_once)
-        pairs = zip(*(torch.split(part, size) for part in stored), strict=True)
-        self._tiles = [[part.movedim(0, -1).contiguous() for part in pair] for pair in pairs]
+        self._tiles = list(map(Tile.of, *(torch.split(part, size) for part in stored)))
 
     def parts(self, max_rows: int | None = None) -> Iterator[Tensor]:
         max_rows = min(max_rows or len(self._scale), 2 * AT_ONCE // self._num_columns // 8 * 8)
-        for words, factors in self._tiles:
-            room = _room(min(max_rows, words.shape[1]) * self._num_columns, words.device)
-            for some in zip(words.split(max_rows, -1), factors.split(max_rows, -1), strict=True):
-                yield _unpacked(*some, *room)
+        for tile in self._tiles:
+            yield from (part.unpacked() for part in tile.split(max_rows))
 
     def integers(self) -> Tensor:
         shape = len(self._scale), self._num_columns
@@ -242,38 +244,63 @@ class Int4Linear(IntegerLinear):
         return result
 
 
-def _new_room(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return room for so many numbers, int16 and int8."""
-    wide, narrow = (torch.empty(size, dtype=kind, device=device) for kind in WIDTHS)
-    return wide, narrow
+@dataclass(frozen=True, slots=True, eq=False)
+class Tile:
+    """Some rows of a layer of int4, side by side.
+
+    pairs: of integers, those of a row's first half plus 8 and those of its second above
+    them, int8 [in / 2, R]. factors: the blocks' scales, int8 [blocks, 1, R]. sixteenths:
+    what these have besides; None where nothing has.
+    """
+
+    pairs: Tensor
+    factors: Tensor
+    sixteenths: Tensor | None
+
+    @classmethod
+    def of(cls, *rows: Tensor) -> Self:
+        """Return the tile of what `_int4` makes of some rows."""
+        pairs, factors, rest = (part.movedim(0, -1).contiguous() for part in rows)
+        return cls(pairs, factors, rest if rest.any() else None)
+
+    def split(self, max_rows: int) -> Iterator[Self]:
+        """Yield the tile in parts of so many rows at most."""
+        for at in range(0, self.pairs.shape[1], max_rows):
+            some = ..., slice(at, at + max_rows)
+            rest = None if self.sixteenths is None else self.sixteenths[some]
+            yield type(self)(self.pairs[some], self.factors[some], rest)
+
+    def unpacked(self) -> Tensor:
+        """Return integers of int8 [R, in], until the next are unpacked."""
+        size, num_rows, device = 2 * self.pairs.numel(), self.pairs.shape[1], self.pairs.device
+        room = _room(size if self.sixteenths is None else 2 * size, device)
+        result = room[:size].view(-1, num_rows)
+        first, second = result.chunk(2)
+        torch.bitwise_and(self.pairs, 15, out=first).sub_(8)
+        torch.bitwise_right_shift(self.pairs, 4, out=second)
+        blocks = result.view(-1, BLOCK, num_rows)
+        if self.sixteenths is None:
+            blocks.mul_(self.factors)
+        else:
+            half = self.pairs.new_full((), 1 << FRACTION - 1)
+            rest = torch.addcmul(half, blocks, self.sixteenths, out=room[size:].view_as(blocks))
+            torch.addcmul(rest.bitwise_right_shift_(FRACTION), blocks, self.factors, out=blocks)
+        # A GPU's integer cores want the rows of a weight.
+        return result.t().contiguous() if is_gpu(device) else result.t()
 
 
-def _room(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the same, on a CPU room that this thread keeps; torch keeps a GPU's."""
+def _room(size: int, device: torch.device) -> Tensor:
+    """Return room for so many numbers of int8: on a CPU what this thread keeps, and torch
+    keeps a GPU's.
+    """
     if device.type != "cpu":
-        return _new_room(size, device)
+        return torch.empty(size, dtype=torch.int8, device=device)
     if getattr(ROOM, "size", 0) < size:
         with torch.inference_mode(False):
-            ROOM.numbers = _new_room(size, device)
+            ROOM.numbers = torch.empty(size, dtype=torch.int8)
         ROOM.size = size
-    wide, narrow = ROOM.numbers
-    return wide, narrow
-
-
-def _unpacked(words: Tensor, factors: Tensor, wide: Tensor, narrow: Tensor) -> Tensor:
-    """Return integers of int8 [R, in], in `narrow`, by way of int16 in `wide`. words: of
-    four integers each, int16 [in / 4, R]; factors: of the blocks, int16 [blocks, 1, R].
-    """
-    size, num_rows = 4 * words.numel(), words.shape[1]
-    shifts = torch.arange(12, -1, -4, dtype=torch.int16, device=words.device)[:, None, None]
-    half = words.new_full((), 1 << BITS - 1)
-    torch.bitwise_left_shift(words, shifts, out=wide[:size].view(4, -1, num_rows))
-    counts = wide[:size].view(-1, BLOCK, num_rows).bitwise_right_shift_(12)
-    torch.addcmul(half, counts, factors, out=counts).bitwise_right_shift_(BITS)
-    steps = wide[:size].view(-1, num_rows)
-    if is_gpu(words.device):  # whose integer cores want the rows of a weight
-        return narrow[:size].view(num_rows, -1).copy_(steps.t())
-    return narrow[:size].view(-1, num_rows).copy_(steps).t()
+    room: Tensor = ROOM.numbers[:size]
+    return room
 
 
 def int8_linear(weights: Sequence[Tensor], bias: Tensor | None = None) -> Int8Linear:
@@ -363,20 +390,47 @@ def _int8(weight: Tensor) -> tuple[Tensor, Tensor]:
     return (weight / scale).round_().to(torch.int8), scale
 
 
-def _int4(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the integers, four in a word, one of each quarter of a row, int16
-    [out, in / 4], the blocks' scales, int16 [out, blocks, 1], and the rows'.
+def _int4(weight: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return pairs of integers, int8 [out, in / 2], the blocks' scales and their sixteenths,
+    int8 [out, blocks, 1], as Tile has them, and the rows', [out, 1].
 
-    A block's weights are -8 to 7 times its scale; the largest of them, either way, is -8: of
-    two as large, the positive one.
+    A block's weights are -8 to 7 times its scale. So that its largest, either way, is -8, that
+    scale would be an eighth of it: of two as large, of the positive one. Of the whole steps
+    below and above that it is the one with the less error; or just that, to a sixteenth, where
+    weights are such integers already.
     """
-    blocks, scale = weight.reshape(len(weight), -1, BLOCK), _scale(weight)
+    blocks = weight.reshape(len(weight), -1, BLOCK)
     highest, lowest = blocks.amax(-1, keepdim=True), blocks.amin(-1, keepdim=True)
-    largest = torch.where(highest < -lowest, lowest, highest)  # argmax takes ten times as long
-    factors = (largest / (-8 * scale[..., None]) * (1 << BITS)).round_()
-    steps = factors * scale[..., None] / (1 << BITS)
-    counts = (blocks / steps).nan_to_num_().round_().clamp_(-8, 7).to(torch.int16)
-    words = torch.zeros(len(weight), weight.shape[1] // 4, dtype=torch.int16, device=weight.device)
-    for number, quarter in enumerate(counts.flatten(1).chunk(4, dim=1)):
-        words |= (quarter & 15) << 4 * number
-    return words, factors.to(torch.int16), scale
+    signs, steps = -(highest + lowest), torch.maximum(highest, lowest.neg_()).div_(8)
+    is_exact, counts = _is_rounded(blocks[0] / steps[0]), torch.empty_like(blocks)
+    most = MAX_INT8 / 8 if is_exact else MOST
+    row = (steps.amax(1, keepdim=True) / most).clamp_(min=MIN_SCALE)
+    exact = (steps / row).copysign_(signs)
+
+    def count(scales: Tensor) -> Tensor:
+        # A product takes a fourth of a division's time.
+        inverse = scales.reciprocal().nan_to_num_(posinf=0, neginf=0)
+        return torch.mul(blocks, inverse, out=counts).round_().clamp_(-8, 7)
+
+    def error(scales: Tensor) -> Tensor:
+        rounded = count(scales)
+        return torch.addcmul(blocks, rounded, scales, value=-1, out=counts).square_().sum(-1, True)
+
+    if is_exact:
+        factors = exact
+    else:
+        below = exact.abs().floor_().clamp_(1, MOST - 1).copysign_(signs)
+        above = below + torch.ones_like(signs).copysign_(signs)
+        factors = torch.where(error(above * row) < error(below * row), above, below)
+    count(factors * row)
+    integers = counts.to(torch.int8).flatten(1)
+    half = weight.shape[1] // 2
+    pairs = (integers[:, half:] << 4).add_(integers[:, :half]).add_(8)
+    sixteenths = (factors * (1 << FRACTION)).round_().to(torch.int16)
+    whole, rest = sixteenths >> FRACTION, sixteenths & (1 << FRACTION) - 1
+    return pairs, whole.to(torch.int8), rest.to(torch.int8), row.view(-1, 1)
+
+
+def _is_rounded(counts: Tensor) -> bool:
+    """Return whether weights, of which the largest of each block is 8 or -8, are integers."""
+    return not bool(((counts - counts.round()).abs() >= EXACT).any())  # NaN, of zeros, are
