@@ -17,8 +17,10 @@ CPU_MULTIPLE = 8
 consists of such small matmuls that 61 keys take longer than 64.
 """
 
-FEW_ROWS, STEP, LONG_STEP = 256, 16, 64
-"""A matmul's rows are padded to a multiple of STEP, and above FEW_ROWS of LONG_STEP."""
+STEP, LONG_STEP, NUM_STEPS = 8, 64, 16
+"""A matmul's rows are padded to one of NUM_STEPS parts of the next power of two, of STEP rows at
+least and LONG_STEP at most: 56 counts up to 2048, and little padding in any of them.
+"""
 
 GPU_QUERIES = 32
 """The same of a GPU's last queries: the rows that are read become fewer with each step,
@@ -48,7 +50,8 @@ def padded_rows(indices: Ids, device: torch.device) -> Ids:
     """
     if is_gpu(device):
         return indices
-    step = STEP if len(indices) <= FEW_ROWS else LONG_STEP
+    part = (1 << (len(indices) - 1).bit_length()) // NUM_STEPS
+    step = min(max(STEP, part), LONG_STEP)
     return np.pad(indices, (0, -len(indices) % step))
 
 
