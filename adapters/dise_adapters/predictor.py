@@ -1,11 +1,11 @@
 """The predictor of every checkpoint: a family tells its format, an engine runs it."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import EntryPoint
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -39,6 +39,9 @@ from dise_core.params.engine import Dtype
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.discovery import discover
 from dise_core.plugins.hookspecs import PROJECT
+
+if TYPE_CHECKING:
+    from dise_adapters.local.loading.advice import Advice
 
 READ = (
     "vocab_size", "max_position_embeddings", "eos_token_id", "mask_token_id",
@@ -140,6 +143,14 @@ class CheckpointPredictor(MaskPredictor):
         """
         self.fit()
         return self._backend.dtype_of(self._config)
+
+    def advice(self) -> "Iterator[Advice]":
+        """Yield what each type of weights would take here, as soon as it is tried. Raises
+        InputError for a model of which no layer can be tried, and where no type fits.
+        """
+        from dise_adapters.local.loading.advice import advice
+
+        return advice(self._checkpoint, self._config)
 
     def load_weights(self, shown: Shown = unshown) -> None:
         """Load the weights, if they are not loaded yet. Raises CheckpointError for

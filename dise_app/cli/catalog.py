@@ -3,6 +3,7 @@
 import inspect
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 
 from dise_app.cli import options
 from dise_app.terminal.lines import tell
-from dise_core import DiseError, PluginError, UnknownNameError
+from dise_core import DiseError, InputError, PluginError, UnknownNameError
 from dise_core.errors import error_line
 from dise_core.plugins.catalog import Catalog
 from dise_core.plugins.entry import Entry
@@ -69,6 +70,12 @@ def models(
     model: Annotated[
         str | None, typer.Argument(help="Only what loads this one: a name, folder or hub id.")
     ] = None,
+    advise: Annotated[
+        bool,
+        typer.Option(
+            "--advise", help="Try a few layers of MODEL in each type of weights: memory and time."
+        ),
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """List what can be given as a model, and what a GGUF file says about itself.
@@ -84,6 +91,8 @@ def models(
     from dise_core.plugins.claims import claim
     from dise_core.plugins.discovery import installed_plugins
 
+    if advise and model is None:
+        raise InputError("--advise tries one model; name it: dise models MODEL --advise", "advise")
     catalog, rows = installed_plugins(), Rows()
     problems = list(catalog.problems)
     claimant = None if model is None else catalog.adapter(model).load()
@@ -110,7 +119,26 @@ def models(
     if model is not None and is_gguf(model):
         card = gguf_card(gguf_path(model)) | {"would be loaded as": _loaded_as(model, catalog)}
         rows = [row | {"file": card} for row in rows]
+    if advise and model is not None:
+        rows = [row | {"advice": _advice(model, catalog)} for row in rows]
     _finish("models", rows, problems, None if as_json else show_models)
+
+
+def _advice(model: str, catalog: Catalog) -> Rows:
+    """Return what each type of weights takes here. Raises InputError for other models than
+    checkpoints.
+    """
+    from dise_adapters.predictor import CheckpointPredictor
+    from dise_app.terminal.progress import progress_bar
+    from dise_core import EngineConfig
+
+    predictor = catalog.load_model(model, EngineConfig())
+    if not isinstance(predictor, CheckpointPredictor):
+        raise InputError(
+            f"--advise tries the layers of a checkpoint, and {model} is none", "advise"
+        )
+    with progress_bar(1):
+        return list(map(asdict, predictor.advice()))
 
 
 def _opened(entry: Entry[Any], kind: Kind[Any]) -> object:

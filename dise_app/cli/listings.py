@@ -92,6 +92,18 @@ def show_settings(rows: Sequence[Fields]) -> None:
             console.print(Padding(table, (0, 0, 0, 4)))
 
 
+def _advice(rows: Sequence[Fields]) -> Table:
+    """Return what each type of weights takes, a row each."""
+    columns = ("128 tokens with", "GiB", "scored, s", "written, s")
+    table = Table(*columns, box=None, pad_edge=False)
+    for row in rows:
+        name = f"{row['option']} (default)" if row["is_default"] else row["option"]
+        times = [row["scoring"], row["writing"]]
+        cells = ["not free" if time is None else f"{float(f'{time:.2g}'):g}" for time in times]
+        table.add_row(name, f"{row['memory']:.1f}", *cells)
+    return table
+
+
 def _range(setting: Fields) -> Iterator[str]:
     """Yield a number's bounds, a text's length, or the values that are allowed."""
     if "enum" in setting:
@@ -123,6 +135,8 @@ def show_models(rows: Sequence[Fields]) -> None:
             for word, fact in row.get("file", {}).items():
                 text = f"{fact:,}" if isinstance(fact, int) else printable(str(fact))
                 console.print(f"    {word}: {escape(text[:200])}", soft_wrap=True)
+            if "advice" in row:
+                console.print(Padding(_advice(row["advice"]), (0, 0, 0, 4)))
     console.print("[italic]Scorers by what models were trained on[/italic]")
     for trained_on, scorers in {row["trained_on"]: row["scorers"] for row in rows}.items():
         names = ", ".join(row["name"] for row in rows if row["trained_on"] == trained_on)

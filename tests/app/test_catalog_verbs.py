@@ -133,6 +133,23 @@ def test_models_tells_what_a_model_was_trained_on_and_its_scorers(
     assert "masks alone: written if generated, interleaved if given" in dise("models").out
 
 
+def test_models_advises_a_type_of_weights(dise: Dise) -> None:
+    [row] = json.loads(dise("models", "countdown", "--advise", "--json").out)["models"]
+    ways = {way["option"]: way for way in row["advice"]}
+    assert ways["--dtype float32"]["is_default"]
+    assert all(way["memory"] > 0 and way["writing"] > 0 for way in ways.values())
+    run = dise("models", "countdown", "--advise", columns=80)
+    assert "128 tokens with" in run.out
+    for option, way in ways.items():
+        [line] = [line for line in run.out.splitlines() if option in line]
+        assert f" {way['memory']:.1f} " in line
+        assert ("(default)" in line) == way["is_default"]
+    bare = dise("models", "--advise")
+    assert (bare.code, bare.err) == (
+        2, "dise: --advise tries one model; name it: dise models MODEL --advise\n"
+    )  # fmt: skip
+
+
 def test_models_tells_what_a_gguf_file_says_of_itself(dise: Dise, tmp_path: Path) -> None:
     """Of a diffusion model and of a judge; a file that is cut off is an error of one line."""
     judge = tiny_gguf.write(tmp_path / "judge.gguf")

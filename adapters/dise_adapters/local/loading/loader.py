@@ -76,7 +76,7 @@ def load_reader(checkpoint: Checkpoint, config: EngineConfig) -> TransformerRead
     if config.attn_implementation == "sdpa" and config.device_map is None:
         stored = stored_decoder(checkpoint, device, dtype, config.quantization is not None)
         if stored is not None:
-            return _stored_reader(stored, checkpoint, config)
+            return stored_reader(stored, checkpoint, config)
     if (reader := canvas_reader(checkpoint, config, device, dtype)) is not None:
         return reader
     model = _from_pretrained(checkpoint, config, device, dtype)
@@ -246,9 +246,10 @@ def _parts(
 
 
 @torch.inference_mode()
-def _stored_reader(
+def stored_reader(
     stored: StoredDecoder, checkpoint: Checkpoint, config: EngineConfig
 ) -> TransformerReader:
+    """Return a reader of a decoder with our forward pass. Raises what its `read` raises."""
     if not is_gpu(stored.device):
         THREADS.fit(sum(map(math.prod, stored.shapes.values())))
     return _own_reader(stored.parts(), stored.states_per_token, checkpoint, config)
