@@ -53,6 +53,23 @@ def processor() -> str:
     return f"{name}, {os.cpu_count()} cores: {' '.join(flag for flag in FLAGS if flag in flags)}"
 
 
+def caches() -> str:
+    """Return the sizes of the first core's caches, and how fast all cores read main memory."""
+    sizes = list[str]()
+    for cache in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        level, kind, size = (
+            (cache / name).read_text().strip() for name in ("level", "type", "size")
+        )
+        if kind != "Instruction":
+            sizes.append(f"L{level} {size}iB")
+    numbers, times = torch.ones(2**26, dtype=torch.int64), list[float]()
+    for _ in range(5):
+        started = time.perf_counter()
+        numbers.max()
+        times.append(time.perf_counter() - started)
+    return f"{', '.join(sizes)}; memory is read at {numbers.nbytes / min(times) / 1e9:.0f} GB/s"
+
+
 def measured(folder: str, kind: str, tokens: list[int], rounds: int) -> dict[str, Any]:
     """Return what a load takes, and passes over one text of each length."""
     from dise_adapters.local.loading.fits import Claim
@@ -104,7 +121,7 @@ def table(args: Any, folder: Path) -> None:
     """Write the model, and print a row for each type."""
     size = (SMALL if args.small else MODELS)[args.model]
     write(folder, size, torch.bfloat16)
-    print(processor())
+    print(processor(), caches(), sep="\n")
     columns = (f"pass of {count}, s (processor)" for count in args.tokens)
     head("type", "start, s", "page faults, M", "peak, GiB", "planned", *columns)
     for kind in args.types:

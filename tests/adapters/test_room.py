@@ -22,6 +22,7 @@ from dise_adapters.local.loading.fits import Claim
 from dise_adapters.predictor import predictor_of
 from dise_core import LLM, EngineConfig, InputError
 from tests import sparse, tiny_causal
+from tests.gguf_files import MODELS, convert
 from tests.reference_llada import default_config, random_weights, write_checkpoint
 from tests.tiny_lora import linear, pair, write
 
@@ -157,13 +158,14 @@ PROCESSORS: dict[str, tuple[dict[str, bool], tuple[bool, bool]]] = {
         (torch.bfloat16, 4 * NUMBERS + 1, ("float32", "float32", "float32")),
         (torch.float16, 4 * NUMBERS, ("float32", "float32", "float16")),
         (torch.float32, 4 * NUMBERS, ("float32", "float32", "float32")),
+        ("Q8_0", 0, ("float32", "float32", "float32")),
     ],
 )
 def test_auto_is_the_files_16_bits_where_they_are_many_and_the_processor_multiplies_them(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    dtype: torch.dtype,
+    dtype: torch.dtype | str,
     size: int,
     taken: tuple[str, ...],
 ) -> None:
@@ -171,7 +173,11 @@ def test_auto_is_the_files_16_bits_where_they_are_many_and_the_processor_multipl
     monkeypatch.setattr(fits, "LARGE", size)
     monkeypatch.setattr(fits, "is_slow", lambda _: False)
     monkeypatch.setattr(fits, "multiplies", speed.multiplies.__wrapped__)
-    folder = str(folder_of(tmp_path, dtype))
+    if isinstance(dtype, torch.dtype):
+        folder = str(folder_of(tmp_path, dtype))
+    else:
+        folder = str(tmp_path / "packed.gguf")
+        convert(MODELS["llada"], MODELS["llada"].folder(tmp_path / "llada"), Path(folder), dtype)
     for (flags, kernels), name in zip(PROCESSORS.values(), taken, strict=True):
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda flags=flags: flags)
         for kind, has in zip(("bf16", "fp16"), kernels, strict=True):
