@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,18 @@ from dise_adapters.local import in_memory
 from dise_adapters.local.decoder import linear
 from dise_adapters.local.decoder.integers import Int8Linear
 from dise_adapters.local.reading.readouts import answer_rows, group_reads
-from dise_core import Bidirectional, Candidates, ModelInfo, Read, SpecialTokens, TokenLogProbs
+from dise_core import (
+    LLM,
+    Bidirectional,
+    Candidates,
+    Guidance,
+    ModelInfo,
+    Noise,
+    Read,
+    SpecialTokens,
+    TokenLogProbs,
+    TopLogProbs,
+)
 
 ROWS, WIDTH, VOCABULARY = 32, 256, 8192
 EPSILON = float(torch.finfo(torch.float32).eps)
@@ -127,3 +140,34 @@ def test_the_head_of_a_module_in_memory_is_not_rounded_either(
     exact = torch.log_softmax(states.double() @ weight.double().t(), -1)
     bound = rounding_of_logprobs(states, weight)
     np.testing.assert_allclose(reading.logprobs, exact[ids, ids + ROWS].numpy(), rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize("scale", [None, 1.5])
+def test_reads_of_the_same_positions_share_their_logits(
+    llada: Path, scale: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dise_adapters.local.reading.reader.CPU_ROWS", 8)
+    monkeypatch.setattr("dise_adapters.local.reading.reader.MAX_LOGITS", 8)
+    predictor = LLM(llada).predictor
+    predictor.load_weights()
+    reader, rows = predictor._reader, list[int]()  # type: ignore[attr-defined]
+    head = reader._head
+
+    def counted(states: Tensor) -> Tensor:
+        rows.append(len(states))
+        return head(states)
+
+    monkeypatch.setattr(reader, "_head", counted)
+    ids, positions = np.arange(2, 42), np.arange(1, 40, 2)
+    guidance = None if scale is None else Guidance(ids[::-1].copy(), scale)
+    readouts = (
+        Candidates(), Candidates(1.0, noise=Noise(7)), TokenLogProbs(ids[positions]), TopLogProbs(3)
+    )  # fmt: skip
+    reads = [Read(ids, positions, readout, guidance=guidance) for readout in readouts]
+    together = predictor.read(reads)
+    assert sum(rows) == len(positions) * (1 if scale is None else 2)
+    assert max(rows) == 8
+    for read, reading in zip(reads, together, strict=True):
+        [alone] = predictor.read([read])
+        for name in ("token_ids", "logprobs", "confidences"):
+            np.testing.assert_array_equal(getattr(reading, name), getattr(alone, name))

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dise_adapters.local.reading.readouts import answer_rows, group_reads, split_answers
+from dise_adapters.local.reading.readouts import group_reads, readings_of
 from dise_adapters.vllm.wire import pack, unpack
 from dise_core import Candidates, Distribution, Read, Reading, TokenLogProbs, TopLogProbs
 from dise_core.arrays import Floats, Ids, log_odds, probabilities
@@ -30,15 +30,8 @@ def read_all(logits: Logits, readouts: list[Readout]) -> list[tuple[Read, Readin
     answered: dict[int, Reading] = {}
     for group in group_reads(dict(enumerate(reads))):
         rows = torch.tensor(np.tile(logits, (len(group.indices), 1)), dtype=torch.float32)
-        half = group.num_rows // 2
-        chunks = (
-            [slice(0, half), slice(half, group.num_rows)] if half else [slice(0, group.num_rows)]
-        )
-        answered |= dict(
-            split_answers(
-                group, [answer_rows(rows[chunk], group, chunk) for chunk in chunks], reads
-            )
-        )
+        size = max(1, group.num_rows // 2)
+        answered |= dict(readings_of([group], reads, size, rows.__getitem__))
     return [(read, answered[index]) for index, read in enumerate(reads)]
 
 
@@ -285,11 +278,7 @@ def test_draws_follow_the_distribution(vocabulary: int, bound: float) -> None:
     )
     [group] = group_reads({0: read})
     rows = torch.tensor(row, dtype=torch.float32).expand(chunk, vocabulary)
-    chunks = [
-        answer_rows(rows, group, slice(first, first + chunk))
-        for first in range(0, num_draws, chunk)
-    ]
-    [(_, reading)] = split_answers(group, chunks, [read])
+    [(_, reading)] = readings_of([group], [read], chunk, lambda _: rows)
     weights = np.exp(row / 0.8)
     weights[4] = 0
     expected = weights / weights.sum() * num_draws

@@ -28,5 +28,5 @@ def answer(logits: Tensor, read: Read) -> Reading:
         return logits[rows].to(torch.float32, copy=True)
 
     [group], size = group_reads({0: read}), rows_at_once(logits.shape[1], logits.device)
-    [(_, reading)] = readings_of(group.to(logits.device), [read], size, copied)
+    [(_, reading)] = readings_of([group.to(logits.device)], [read], size, copied)
     return reading

@@ -142,11 +142,12 @@ class TransformerReader:
             states = self._body(texts, rows)
         readings: dict[int, Reading] = {}
         size = rows_at_once(self._vocab_size, self._device)
-        for group, lines, scales in questions:
+        for groups, lines, scales in questions:
             logits_of: Callable[[slice], Tensor] = partial(self._logits, states, lines, scales)
             if conditioning is not None:
-                logits_of = conditioning.noting(group, reads, logits_of)
-            readings.update(readings_of(group, reads, size, logits_of))
+                for group in groups:
+                    logits_of = conditioning.noting(group, reads, logits_of)
+            readings.update(readings_of(groups, reads, size, logits_of))
         for run in batch:
             self._layout.computed(run)  # its copies do not wait for the pass, which has ended
             if run.groups is None and (share := run.length / len(run.row.token_ids)) < 1:
@@ -159,10 +160,10 @@ class TransformerReader:
 
     def _questions(
         self, batch: Sequence[Run], reads: Sequence[Read], width: int
-    ) -> tuple[Ids, list[tuple[ReadoutGroup, Tensor, Tensor]]]:
+    ) -> tuple[Ids, list[tuple[list[ReadoutGroup], Tensor, Tensor]]]:
         """Return the rows of the flattened batch that are read, int64 [R], ascending, and
-        for each group of reads: the group, the indices into those rows that answer it,
-        and guidance scales.
+        groups of reads that the same logits answer, with the indices into those rows and
+        guidance scales: so a drawn and a likeliest token take one product with the head.
 
         All go to the device before the forward pass, so that no copy has to wait for it.
         width: of the batch.
@@ -177,13 +178,16 @@ class TransformerReader:
         groups = group_reads({index: reads[index] for index in places})
         lines_of = [_lines([(reads[i], places[i]) for i in group.indices]) for group in groups]
         rows = np.unique(np.concatenate([lines.ravel() for lines, _ in lines_of]))
-        questions = []
+        asked: dict[tuple[bytes, bytes], tuple[list[ReadoutGroup], Tensor, Tensor]] = {}
         for repeating, (lines, scales) in zip(groups, lines_of, strict=True):
             group, stays = repeating.without_repeats(lines[0])
-            indices = np.searchsorted(rows, lines[:, stays])
-            among, scale = on_device(self._device, indices, scales[stays])
-            questions.append((group.to(self._device), among, scale))
-        return rows, questions
+            indices, scale = np.searchsorted(rows, lines[:, stays]), scales[stays]
+            key = indices.tobytes(), scale.tobytes()
+            if key not in asked:
+                placed, guidance = on_device(self._device, indices, scale)
+                asked[key] = [], placed, guidance
+            asked[key][0].append(group.to(self._device))
+        return rows, list(asked.values())
 
     def _logits(self, states: Tensor, lines: Tensor, scales: Tensor, rows: slice) -> Tensor:
         """Return the guided logits of some rows of a group."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from operator import attrgetter
@@ -77,15 +77,24 @@ def group_reads(reads: Mapping[int, Read]) -> list[ReadoutGroup]:
 
 
 def readings_of(
-    group: ReadoutGroup, reads: Sequence[Read], size: int, logits_of: Callable[[slice], Tensor]
+    groups: Sequence[ReadoutGroup],
+    reads: Sequence[Read],
+    size: int,
+    logits_of: Callable[[slice], Tensor],
 ) -> Iterator[tuple[int, Reading]]:
-    """Yield the index and the Reading of each read in a group. logits_of: returns the
-    float32 logits [R, V] of a slice of its rows, at most `size`; they may be overwritten.
+    """Yield the index and the Reading of each read in groups that have the same rows.
+    logits_of: returns the float32 logits [R, V] of a slice of these, at most `size`; they
+    may be overwritten.
     """
-    starts = range(0, group.num_rows, size)
-    chunks = (slice(start, min(start + size, group.num_rows)) for start in starts)
-    answers = (answer_rows(logits_of(rows), group, rows) for rows in chunks)
-    return split_answers(group, answers, reads)
+    num_rows, answers = groups[0].num_rows, [AnsweredRows(group.num_rows) for group in groups]
+    for start in range(0, num_rows, size):
+        rows = slice(start, min(start + size, num_rows))
+        logits = logits_of(rows)
+        for group, answered in zip(groups, answers, strict=True):
+            is_last = group is groups[-1]
+            answered.add(answer_rows(logits if is_last else logits.clone(), group, rows))
+    for group, answered in zip(groups, answers, strict=True):
+        yield from split_answers(group, answered.joined, reads)
 
 
 def answer_rows(logits: Tensor, group: ReadoutGroup, rows: slice) -> RowAnswers:
@@ -108,10 +117,9 @@ def answer_rows(logits: Tensor, group: ReadoutGroup, rows: slice) -> RowAnswers:
 
 
 def split_answers(
-    group: ReadoutGroup, answers: Iterable[RowAnswers], reads: Sequence[Read]
+    group: ReadoutGroup, joined: RowAnswers, reads: Sequence[Read]
 ) -> Iterator[tuple[int, Reading]]:
-    """Yield the index and the Reading of each read in the group."""
-    joined = _joined(answers, group.num_rows)
+    """Yield the index and the Reading of each read in the group. joined: of all its rows."""
     token_ids, logprobs = joined.token_ids.cpu().numpy(), joined.logprobs.float().cpu().numpy()
     confidences = joined.confidences.cpu().numpy().astype(np.float64)
     if isinstance(group.readout, Candidates) and group.readout.confidence == "probability":
@@ -125,24 +133,28 @@ def split_answers(
         start = rows.stop
 
 
-def _joined(answers: Iterable[RowAnswers], num_rows: int) -> RowAnswers:
-    """Return the chunks' answers as one.
+class AnsweredRows:
+    """The answers of chunks of rows, joined into one.
 
     Memory for all is allocated at once: small tensors kept from each chunk would fragment
     the memory that the next chunk's logits need.
     """
-    nothing = torch.zeros(0)
-    joined, start = RowAnswers(nothing.long(), nothing, nothing), 0
-    for answer in answers:
-        if start == 0:
-            sizes = (min(num_rows, len(part) * num_rows) for part in answer)
-            pairs = zip(answer, sizes, strict=True)
-            joined = RowAnswers(*(part.new_empty((size, *part.shape[1:])) for part, size in pairs))
-        stop = start + len(answer.token_ids)
-        for memory, part in zip(joined, answer, strict=True):
-            memory[start:stop] = part
-        start = stop
-    return joined
+
+    def __init__(self, num_rows: int) -> None:
+        nothing = torch.zeros(0)
+        self.joined, self._num_rows = RowAnswers(nothing.long(), nothing, nothing), num_rows
+        self._stop = 0
+
+    def add(self, answers: RowAnswers) -> None:
+        """Take the answers of the next rows."""
+        if self._stop == 0:
+            sizes = (min(self._num_rows, len(part) * self._num_rows) for part in answers)
+            pairs = zip(answers, sizes, strict=True)
+            parts = (part.new_empty((size, *part.shape[1:])) for part, size in pairs)
+            self.joined = RowAnswers(*parts)
+        start, self._stop = self._stop, self._stop + len(answers.token_ids)
+        for memory, part in zip(self.joined, answers, strict=True):
+            memory[start : self._stop] = part
 
 
 def _token_logprobs(logits: Tensor, targets: Tensor) -> RowAnswers:

@@ -20,7 +20,7 @@ from vllm.v1.pool.metadata import PoolingMetadata
 
 from dise_adapters.local.devices import on_device
 from dise_adapters.local.reading.reader import rows_at_once
-from dise_adapters.local.reading.readouts import group_reads, readings_of
+from dise_adapters.local.reading.readouts import ReadoutGroup, group_reads, readings_of
 from dise_adapters.vllm.wire import READS, TASK, ReadJson, pack
 from dise_core import Candidates, Ids, Read, Reading, TokenLogProbs
 from dise_core.models.info import AnswersFor
@@ -97,11 +97,15 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
         reads = [read for read, _ in rows]
         readings: dict[int, Reading] = {}
         size = rows_at_once(self._vocab_size, states.device)
+        asked: dict[bytes, tuple[list[ReadoutGroup], Ids]] = {}
         for group in group_reads(dict(enumerate(reads))):
             places = np.concatenate([rows[index][1] for index in group.indices])
+            groups, _ = asked.setdefault(places.tobytes(), ([], places))
+            groups.append(group.to(states.device))
+        for groups, places in asked.values():  # with the same rows, and so the same logits
             [lines] = on_device(states.device, places)
             logits_of = partial(self._logits, states, lines)
-            readings.update(readings_of(group.to(states.device), reads, size, logits_of))
+            readings.update(readings_of(groups, reads, size, logits_of))
         return [readings[index] for index in range(len(reads))]
 
     def _logits(self, states: Tensor, lines: Tensor, rows: slice) -> Tensor:
