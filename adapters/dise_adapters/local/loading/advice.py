@@ -59,8 +59,8 @@ def advice(checkpoint: Checkpoint, config: EngineConfig) -> Iterator[Advice]:
     [config] = fitted([(checkpoint, config)])
     default = Claim.of(checkpoint, config)
     free = free_bytes(default.device)
-    for option, asked in WAYS.items():
-        claim = default.having(**{"dtype": "auto", "quantization": None, **asked})
+    for option, changes in WAYS.items():
+        claim = default.having(**{"dtype": "auto", "quantization": None, **changes})
         is_default = (claim.dtype, claim.config.quantization) == (
             default.dtype,
             config.quantization,

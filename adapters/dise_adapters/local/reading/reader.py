@@ -178,16 +178,16 @@ class TransformerReader:
         groups = group_reads({index: reads[index] for index in places})
         lines_of = [_lines([(reads[i], places[i]) for i in group.indices]) for group in groups]
         rows = np.unique(np.concatenate([lines.ravel() for lines, _ in lines_of]))
-        asked: dict[tuple[bytes, bytes], tuple[list[ReadoutGroup], Tensor, Tensor]] = {}
+        shared: dict[tuple[bytes, bytes], tuple[list[ReadoutGroup], Tensor, Tensor]] = {}
         for repeating, (lines, scales) in zip(groups, lines_of, strict=True):
             group, stays = repeating.without_repeats(lines[0])
             indices, scale = np.searchsorted(rows, lines[:, stays]), scales[stays]
             key = indices.tobytes(), scale.tobytes()
-            if key not in asked:
+            if key not in shared:
                 placed, guidance = on_device(self._device, indices, scale)
-                asked[key] = [], placed, guidance
-            asked[key][0].append(group.to(self._device))
-        return rows, list(asked.values())
+                shared[key] = [], placed, guidance
+            shared[key][0].append(group.to(self._device))
+        return rows, list(shared.values())
 
     def _logits(self, states: Tensor, lines: Tensor, scales: Tensor, rows: slice) -> Tensor:
         """Return the guided logits of some rows of a group."""

@@ -97,12 +97,12 @@ class ReadingPooler(Pooler):  # type: ignore[misc]
         reads = [read for read, _ in rows]
         readings: dict[int, Reading] = {}
         size = rows_at_once(self._vocab_size, states.device)
-        asked: dict[bytes, tuple[list[ReadoutGroup], Ids]] = {}
+        shared: dict[bytes, tuple[list[ReadoutGroup], Ids]] = {}
         for group in group_reads(dict(enumerate(reads))):
             places = np.concatenate([rows[index][1] for index in group.indices])
-            groups, _ = asked.setdefault(places.tobytes(), ([], places))
+            groups, _ = shared.setdefault(places.tobytes(), ([], places))
             groups.append(group.to(states.device))
-        for groups, places in asked.values():  # with the same rows, and so the same logits
+        for groups, places in shared.values():  # with the same rows, and so the same logits
             [lines] = on_device(states.device, places)
             logits_of = partial(self._logits, states, lines)
             readings.update(readings_of(groups, reads, size, logits_of))
