@@ -55,7 +55,7 @@ def test_layers_that_are_not_tried_take_what_those_do(
     for way in advised(folder).values():
         assert way.scoring == pytest.approx(0.5 + 6 * 0.25 + 0.128)
         assert way.writing == pytest.approx(64 * (0.5 + 6 * 0.25 + 0.192))
-    assert set(layers) == {2, 3}
+    assert set(layers) == {1, 3}
 
 
 def test_what_is_not_free_is_told_and_not_tried(

@@ -28,9 +28,9 @@ WAYS: dict[str, dict[str, Any]] = {
     **{f"--quantization {name}": {"quantization": name} for name in ("int8", "int4")},
 }
 
-PROMPT, SCORED, TRIED, ROUNDS, DRAWN = 64, 128, 3, 2, 64
-"""Tokens of a prompt and of a text that is scored; layers of a trial, whose last one is computed
-where it is read alone; rounds, of which the quickest counts; and rows of a weight that differ.
+PROMPT, SCORED, TRIED, ROUNDS, DRAWN = 64, 128, 3, 4, 64
+"""Tokens of a prompt and of a text that is scored; layers of a trial; rounds, of which the
+quickest counts; and rows of a weight that differ.
 """
 
 
@@ -72,8 +72,8 @@ def advice(checkpoint: Checkpoint, config: EngineConfig) -> Iterator[Advice]:
         decoder = stored_decoder(checkpoint, claim.device, *kinds)
         if decoder is None:
             raise InputError(
-                f"The time of a pass is tried for models that DiSE computes itself, and "
-                f"{claim.where} is not one of them; benchmark it by dise score.",
+                "The time of a pass is tried for models that DiSE computes itself, and "
+                f"{claim.where} is not one of them; time it by dise score.",
                 "advise",
             )
         is_free = free is None or memory <= free
@@ -118,14 +118,18 @@ def _tried(
     reader: Any = stored_reader(few, checkpoint, bare)
     options = SamplingParams()
     num_passes, length = options.max_tokens / options.tokens_per_step, PROMPT + options.max_tokens
-    sizes = (SCORED, SCORED), (length, options.block_length)
-    times = [_seconds(reader, few, *counts) for counts in sizes]
-    if num_layers > tried:  # each more takes what one less saves
-        reader._body._layers.pop()
-        fewer = [_seconds(reader, few, *counts) for counts in sizes]
-        pairs = zip(times, fewer, strict=True)
-        times = [more + (num_layers - tried) * max(0, more - less) for more, less in pairs]
-    scoring, step = times
+    scoring = _seconds(reader, few, SCORED, SCORED)
+    step = _seconds(reader, few, length, options.block_length)
+    if num_layers > tried:
+        # Each layer more takes what one less saves. One position is read, as the head's time is
+        # large, and its noise would count as often as there are layers.
+        with_all = [_seconds(reader, few, count, 1) for count in (SCORED, length)]
+        del reader._body._layers[1:]
+        with_one = [_seconds(reader, few, count, 1) for count in (SCORED, length)]
+        pairs = zip(with_all, with_one, strict=True)
+        of_scoring, of_step = (max(0, more - less) / (tried - 1) for more, less in pairs)
+        scoring += (num_layers - tried) * of_scoring
+        step += (num_layers - tried) * of_step
     return scoring, num_passes * step
 
 
