@@ -48,7 +48,7 @@ def run() -> None:
         sys.stderr.close()
         sys.exit(1)
     except Exception as error:
-        if "--debug" in sys.argv:
+        if "--debug" in sys.argv or interrupts.is_ending():
             raise
         problem = _problem(error)
         with suppress(OSError):

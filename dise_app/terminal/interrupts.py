@@ -18,7 +18,7 @@ SHOW_CURSOR = b"\r\x1b[K\x1b[?25h"
 """What goes to a terminal where a line of progress may stand on it, without a cursor."""
 
 
-_is_ending = Event()
+_ending = Event()
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def handled() -> Iterator[None]:
     finally:
         if signal.getsignal(signal.SIGINT) is _end_in_order:
             signal.signal(signal.SIGINT, _end_now)  # nothing is open any more
-        if _is_ending.is_set():  # whatever the interrupt has become on its way
+        if _ending.is_set():  # whatever the interrupt has become on its way
             sys.exit(EXIT_CODE)
 
 
@@ -50,9 +50,14 @@ def in_order() -> None:
         signal.signal(signal.SIGINT, _end_in_order)
 
 
+def is_ending() -> bool:
+    """Whether the process is ending in order: what is raised may come of Ctrl-C."""
+    return _ending.is_set()
+
+
 def _end_in_order(*_: object) -> None:
     signal.signal(signal.SIGINT, _end_now)
-    _is_ending.set()
+    _ending.set()
     _thread.start_new_thread(_end_late, ())
     raise KeyboardInterrupt
 

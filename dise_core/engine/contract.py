@@ -5,7 +5,6 @@ the kits.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from threading import current_thread, main_thread
 from typing import TypeVar
 
 import numpy as np
@@ -22,6 +21,7 @@ from dise_core.errors import (
     error_line,
     shown,
 )
+from dise_core.interrupts import interrupt_in
 from dise_core.models.completion import check_abilities
 from dise_core.models.predictor import MaskPredictor
 from dise_core.plans.reading import Read, Reading
@@ -50,12 +50,12 @@ def failure(error: BaseException) -> DiseError:
     ours.
 
     A plugin may raise anything, SystemExit too, and ends its own request by it. Only
-    Ctrl-C, which Python raises in the main thread, goes on.
+    Ctrl-C goes on.
     """
-    if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
-        raise error
     if isinstance(error, DiseError):
         return error
+    if interrupt := interrupt_in(error):
+        raise interrupt
     explained = PlanError(f"{error_line(error):.500}")
     explained.__cause__ = error
     return explained
@@ -66,9 +66,11 @@ def named(predictor: MaskPredictor) -> Iterator[None]:
     """Raise what an adapter raises, and is no error of ours, as a PlanError that names it."""
     try:
         yield
-    except (DiseError, KeyboardInterrupt):
+    except DiseError:
         raise
     except BaseException as error:
+        if interrupt := interrupt_in(error):
+            raise interrupt from None
         cls, line = type(predictor), error_line(error)
         raise PlanError(f"adapter {cls.__qualname__} of {cls.__module__}: {line:.500}") from error
 

@@ -1,10 +1,12 @@
 """The engine: limits, order, isolation."""
 
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from pydantic import BaseModel, model_serializer
 
 from dise_core import (
     CacheHint,
@@ -91,6 +93,31 @@ def test_ctrl_c_in_a_batch_ends_the_run_and_leaves_the_engine_usable() -> None:
     assert len(predictor.batches) == 1
     assert sorted(closed) == [0, 1, 2]
     assert all(outcome.error is None for outcome in engine.run([ask([read_of([1])])]))
+
+
+class Interrupted(BaseModel):
+    """Ctrl-C comes while pydantic writes it, and pydantic makes an error of its own of it."""
+
+    @model_serializer
+    def _record(self) -> dict[str, str]:
+        signal.raise_signal(signal.SIGINT)
+        return {}
+
+
+class Writing(ToyPredictor):
+    def read(self, reads: Sequence[Read]) -> Sequence[Reading]:
+        Interrupted().model_dump()
+        return super().read(reads)
+
+
+def test_ctrl_c_that_pydantic_wraps_ends_the_run_of_a_plan_and_of_a_model() -> None:
+    def writing() -> Plan[dict[str, str]]:
+        yield from ask([read_of([1])])
+        return Interrupted().model_dump()
+
+    for predictor, plan in ((ToyPredictor(), writing()), (Writing(), ask([read_of([1])]))):
+        with pytest.raises(KeyboardInterrupt):
+            list(engine_of(predictor).run([plan]))
 
 
 @pytest.mark.parametrize(
