@@ -2,12 +2,13 @@
 format.
 
 python benchmarks/beside_llama_cpp.py [--size 141M|1B|8B] [--types F16 Q8_0 Q4_0] [--rounds 5]
-    [--answers [--blocks 4]]
+    [--apart] [--answers [--blocks 4]]
 
 `make peers` runs it in an environment of its own. llama.cpp runs as its diffusion example does:
 causal attention off, the whole text in each step, all logits; a batch is one of sequences. Each
-engine has a process of its own, and they take turns; times are medians. Memory is what a process
-has grown by since before it loaded the model. Only `llama_decode` counts of llama.cpp's pass, and
+engine has a process of its own, and they take turns, or run one after the other (--apart) where a
+file does not fit into memory twice; times are medians. Memory is what a process has grown by since
+before it loaded the model. Only `llama_decode` counts of llama.cpp's pass, and
 of ours once int8 is packed. --dtype is our type for what it calls otherwise: bfloat16 for F16 where
 the processor multiplies float16 slowly, as a warning says.
 """
@@ -21,6 +22,7 @@ import statistics
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -265,15 +267,13 @@ def serve(engine: type[Ours] | type[Theirs], *of: Any) -> None:
         print("answer", json.dumps({**answer, "memory": memory}), flush=True)
 
 
-def turns(workers: dict[str, Worker], rounds: int, *question: Any) -> list[dict[str, Any]]:
-    """Return the last answers of llama.cpp and of ours, with their median times; where there are
-    several rounds, one more is not counted.
-    """
-    answers = [[asked(workers, name, *question) for name in workers] for _ in range(rounds)]
-    counted = answers[1:] or answers
-    medians = [statistics.median(a["seconds"] for a in of) for of in zip(*counted, strict=True)]
-    last = zip(answers[-1], medians, strict=True)
-    return [{**answer, "seconds": seconds} for answer, seconds in last]
+def turns(workers: dict[str, Worker], rounds: int, *question: Any) -> dict[str, dict[str, Any]]:
+    """Return the engines' last answers with their median times, after a round not counted."""
+    answers = [{name: asked(workers, name, *question) for name in workers} for _ in range(rounds)]
+    return {
+        name: {**last, "seconds": statistics.median(of[name]["seconds"] for of in answers[1:])}
+        for name, last in answers[-1].items()
+    }
 
 
 def asked(workers: dict[str, Worker], name: str, *question: Any) -> Any:
@@ -293,6 +293,7 @@ def main() -> None:
     parser.add_argument("--tokens", nargs="+", type=int, default=[128, 512])
     parser.add_argument("--prompts", nargs="+", type=int, default=[1, 8])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--apart", action="store_true", help="one engine after the other")
     parser.add_argument("--answers", action="store_true", help="write whole answers too")
     parser.add_argument("--blocks", type=int, default=4, help="of an answer that llama.cpp writes")
     parser.add_argument("--caches", nargs="+", default=["none", "prefix", "dual"])
@@ -301,6 +302,8 @@ def main() -> None:
     parser.add_argument("--path")
     parser.add_argument("kind", nargs="?")
     args = parser.options(size="tiny", types=["F32"], tokens=[16], prompts=[1], rounds=1)
+    if args.answers and args.apart:
+        parser.error("give either --answers or --apart: answers are compared side by side")
     if args.engine:
         engine = Ours if args.engine == "ours" else Theirs
         return serve(engine, args.path, args.kind, args.dtype)
@@ -311,26 +314,40 @@ def main() -> None:
             path = Path(folder) / "model.gguf"
             write_gguf(path, SIZES[args.size], kind)
             dtype = [f"--dtype={args.dtype}"] if args.dtype else []
-            workers = {
-                name: Worker(__file__, "--engine", name, "--path", str(path), *dtype, kind)
+            command = {
+                name: (__file__, "--engine", name, "--path", str(path), *dtype, kind)
                 for name in ("theirs", "ours")
             }
             try:
-                compare(workers, f"{kind} in {args.dtype}" if args.dtype else kind, args)
+                compare(command, f"{kind} in {args.dtype}" if args.dtype else kind, args)
             except EndedError as error:
                 row(kind, str(error))
+
+
+def compare(command: dict[str, tuple[str, ...]], kind: str, args: Any) -> None:
+    """Print the rows of a type. command: that of each engine's process."""
+    shapes = [(prompts, tokens) for prompts in args.prompts for tokens in args.tokens]
+    answers: dict[tuple[int, int], dict[str, Any]] = {shape: {} for shape in shapes}
+    for names in [[name] for name in command] if args.apart else [list(command)]:
+        with ExitStack() as stack:
+            workers = {name: Worker(*command[name]) for name in names}
             for worker in workers.values():
-                worker.close()
+                stack.callback(worker.close)
+            for prompts, tokens in shapes:
+                both = answers[prompts, tokens]
+                both.update(turns(workers, args.rounds + 1, "one_pass", prompts, tokens))
+                if len(both) == len(command):
+                    first, other = (both[name]["logprobs"] for name in command)
+                    difference = np.abs(np.subtract(first, other)).mean()
+                    what = f"pass, {prompts} x {tokens}"
+                    show(kind, what, *both.values(), f"{difference:.4f} nats")
+            if args.answers:
+                compare_answers(workers, kind, args)
 
 
-def compare(workers: dict[str, Worker], kind: str, args: Any) -> None:
-    """Print the rows of a type."""
+def compare_answers(workers: dict[str, Worker], kind: str, args: Any) -> None:
+    """Print the rows of whole answers."""
     for prompts in args.prompts:
-        for tokens in args.tokens:
-            theirs, ours = turns(workers, args.rounds + 1, "one_pass", prompts, tokens)
-            difference = np.abs(np.subtract(ours["logprobs"], theirs["logprobs"])).mean()
-            show(kind, f"pass, {prompts} x {tokens}", theirs, ours, f"{difference:.4f} nats")
-    for prompts in args.prompts if args.answers else ():
         theirs = asked(workers, "theirs", "answer", prompts, args.blocks)
         tokens = np.array(theirs["tokens"])
         for cache in args.caches:
