@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -185,10 +186,34 @@ def test_auto_is_the_files_16_bits_where_they_are_many_and_the_processor_multipl
             monkeypatch.setattr(torch.ops.mkldnn, kernel, lambda has=has: has)
         caplog.clear()
         assert loaded_as(folder) == name
-        assert len(caplog.messages) == (name != "float32")
-        assert all("as it is stored: float32 rounds" in line for line in caplog.messages)
+        word = "are expanded to float32" if dtype == "Q8_0" else "as it is stored: float32 rounds"
+        assert len(caplog.messages) == (name != "float32" or dtype == "Q8_0")
+        assert all(word in line for line in caplog.messages)
         assert loaded_as(folder, dtype="float32") == "float32"
         assert loaded_as(folder, quantization="int8") == "float32"
+
+
+def test_packed_weights_that_are_expanded_have_a_word_on_what_integers_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "packed.gguf"
+    convert(MODELS["llada"], MODELS["llada"].folder(tmp_path / "llada"), path, "Q4_0")
+    monkeypatch.setattr(fits, "GIB", 2**10)
+    for large, options in ((2**29, {}), (0, {"dtype": "float32"}), (0, {"quantization": "int4"})):
+        monkeypatch.setattr(fits, "LARGE", large)
+        loaded_as(str(path), **options)
+    assert caplog.text == ""
+    loaded_as(str(path))
+    [told] = caplog.messages
+    assert f"The packed weights in {path} are expanded to float32" in told
+    wide, eight, four = map(float, re.findall(r"(\d+\.\d)(?=\.| GiB| and)", told))
+    assert wide > eight > four > 0
+    caplog.clear()
+    free(monkeypatch, 2**10 * (wide + eight) / 2)
+    loaded_as(str(path))
+    narrowed, told = caplog.messages
+    assert "is loaded as bfloat16: float32 would need" in narrowed
+    assert "are expanded to bfloat16" in told
 
 
 def loaded_as(folder: str, **options: Any) -> str:

@@ -147,8 +147,17 @@ class Claim:
         """Whether large weights are multiplied by the processor as their file has them."""
         is_whole = self.config.quantization is None and not is_gpu(self.device)
         is_stored = self.dtype != torch.float32 and self.dtype == TYPES.get(self.stored)
-        is_large = 4 * (self.embedding + self.head + self.layers) >= LARGE
-        return is_whole and is_stored and is_large and multiplies(self.dtype)
+        return is_whole and is_stored and self.is_large and multiplies(self.dtype)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the weights take so long to multiply that their type is worth a word."""
+        return 4 * (self.embedding + self.head + self.layers) >= LARGE
+
+    @property
+    def is_expanded(self) -> bool:
+        """Whether large weights take several times the memory of their file."""
+        return self.stored == "packed" and self.config.quantization is None and self.is_large
 
     @property
     def is_slow(self) -> bool:
@@ -245,7 +254,9 @@ def fitted(pairs: Sequence[tuple[Checkpoint, EngineConfig]]) -> list[EngineConfi
             claims[number] = claim
         else:
             options[number] = narrow.config
-            is_stored = narrow.config.dtype == HALVES[narrow.stored]
+            how = ", as this processor multiplies float16 slowly"
+            if narrow.config.dtype == HALVES[narrow.stored]:
+                how = "" if narrow.stored == "packed" else ", as it is stored"
             why = "float32 rounds log-probabilities by 0.01 nats less, and takes longer."
             if place is not None:
                 beside = ", with the model beside it" if others else ""
@@ -254,12 +265,14 @@ def fitted(pairs: Sequence[tuple[Checkpoint, EngineConfig]]) -> list[EngineConfi
                     f"{free[place] / GIB:.1f} GiB are free."
                 )
             log.warning(
-                "The checkpoint in %s is loaded as %s, %s: %s",
+                "The checkpoint in %s is loaded as %s%s: %s",
                 narrow.where,
                 narrow.config.dtype,
-                "as it is stored" if is_stored else "as this processor multiplies float16 slowly",
+                how,
                 why,
             )
+        if claim.config.dtype == "auto" and claims[number].is_expanded:
+            _advise_integers(claims[number])
         if pairs[number][0].weights.hub_id is not None:
             parts = [
                 f"{size / GIB:.1f} GiB of {_memory(place)}"
@@ -273,6 +286,21 @@ def fitted(pairs: Sequence[tuple[Checkpoint, EngineConfig]]) -> list[EngineConfi
                 " and ".join(parts),
             )
     return options
+
+
+def _advise_integers(claim: Claim) -> None:
+    """Say what packed weights take that nobody asked to expand, and what integers would."""
+    sizes = [
+        max(_needed([other.sizes]).values()) / GIB
+        for other in (claim, *(claim.having(quantization=name) for name in get_args(Quantization)))
+    ]
+    log.warning(
+        "The packed weights in %s are expanded to %s, %.1f GiB: --quantization int8 and int4 take "
+        "%.1f and %.1f.",
+        claim.where,
+        _type(claim),
+        *sizes,
+    )
 
 
 def _refuse_too_large(claims: Sequence[Claim], free: dict[str, int]) -> None:
