@@ -17,9 +17,9 @@ CPU_MULTIPLE = 8
 consists of such small matmuls that 61 keys take longer than 64.
 """
 
-STEP, LONG_STEP, NUM_STEPS = 4, 64, 16
+STEP, LONG_STEP, NUM_STEPS = 8, 64, 16
 """A matmul's rows are padded to one of NUM_STEPS parts of the next power of two, of STEP rows at
-least and LONG_STEP at most: 64 counts up to 2048, and little padding in any of them.
+least and LONG_STEP at most: 56 counts up to 2048, and little padding in any of them.
 """
 
 GPU_QUERIES = 32
