@@ -8,9 +8,9 @@ python benchmarks/beside_llama_cpp.py [--size 141M|1B|8B] [--types F16 Q8_0 Q4_0
 causal attention off, the whole text in each step, all logits; a batch is one of sequences. Each
 engine has a process of its own, and they take turns, or run one after the other (--apart) where a
 file does not fit into memory twice; times are medians. Memory is what a process has grown by since
-before it loaded the model. Only `llama_decode` counts of llama.cpp's pass, and
-of ours once int8 is packed. --dtype is our type for what it calls otherwise: bfloat16 for F16 where
-the processor multiplies float16 slowly, as a warning says.
+before it loaded the model. Only `llama_decode` counts of llama.cpp's pass, and of ours once int8 is
+packed. --dtype is our type for what it calls otherwise: bfloat16 for F16 where the processor
+multiplies float16 slowly, as a warning says.
 """
 
 from __future__ import annotations
@@ -268,10 +268,13 @@ def serve(engine: type[Ours] | type[Theirs], *of: Any) -> None:
 
 
 def turns(workers: dict[str, Worker], rounds: int, *question: Any) -> dict[str, dict[str, Any]]:
-    """Return the engines' last answers with their median times, after a round not counted."""
+    """Return the engines' last answers with their median times; where there are several rounds,
+    the first is not counted.
+    """
     answers = [{name: asked(workers, name, *question) for name in workers} for _ in range(rounds)]
+    counted = answers[1:] or answers
     return {
-        name: {**last, "seconds": statistics.median(of[name]["seconds"] for of in answers[1:])}
+        name: {**last, "seconds": statistics.median(of[name]["seconds"] for of in counted)}
         for name, last in answers[-1].items()
     }
 

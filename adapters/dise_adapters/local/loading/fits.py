@@ -289,7 +289,7 @@ def fitted(pairs: Sequence[tuple[Checkpoint, EngineConfig]]) -> list[EngineConfi
 
 
 def _advise_integers(claim: Claim) -> None:
-    """Say what packed weights take, once loaded, that nobody asked to expand, and integers."""
+    """Say what packed weights take once they are expanded, and what integers would."""
     sizes = [
         sum(size for size, _ in other.sizes.values()) / GIB
         for other in (claim, *(claim.having(quantization=name) for name in get_args(Quantization)))
