@@ -41,7 +41,7 @@ def test_rows_are_padded_to_few_numbers() -> None:
         places = padded_rows(np.arange(1, count + 1), torch.device("cpu"))
         assert places[:count].tolist() == list(range(1, count + 1))
         assert not places[count:].any()
-        assert len(places) - count < max(8, count / 8)
+        assert len(places) - count < (8 if count <= 32 else count / 8)
         sizes.add(len(places))
-    assert len(sizes) == 128 / 8 + 128 / 16 + 256 / 32 + (4096 - 512) / 64
+    assert len(sizes) == 32 / 8 + 32 / 4 + 64 / 8 + 128 / 16 + 256 / 32 + (4096 - 512) / 64
     assert len(padded_rows(np.arange(5), torch.device("meta"))) == 5

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dise_adapters.local.decoder import padding
-from dise_adapters.local.decoder.padding import STEP, Unpadded, key_width
+from dise_adapters.local.decoder.padding import Unpadded, key_width, padding_of
 from dise_core import LLM, Distribution, Read
 
 LENGTHS = (20, 3, 12, 11, 20, 7)
@@ -26,8 +26,7 @@ def test_padding_goes_and_comes_back(lengths: list[int]) -> None:
     packed = lines.packed(padded)
     has_gone = is_real.mean() <= 1 - padding.MIN_PADDING
     num_tokens = int(is_real.sum() if has_gone else is_real.size)
-    assert num_tokens <= len(packed) < num_tokens + STEP
-    assert len(packed) % STEP == 0
+    assert len(packed) == num_tokens + padding_of(num_tokens)
     assert torch.equal(
         lines.padded(packed)[torch.from_numpy(is_real)], padded[torch.from_numpy(is_real)]
     )

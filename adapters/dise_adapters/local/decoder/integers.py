@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-from dise_adapters.local.decoder.padding import STEP
+from dise_adapters.local.decoder.padding import STEP, padding_of
 from dise_adapters.local.devices import is_gpu
 from dise_adapters.local.free_memory import give_back_freed_memory
 
@@ -148,7 +148,7 @@ class IntegerLinear(nn.Module):
             return product.float().mul_(LARGE).mul_(self._scale)
         scale = _scale(states)
         rounded = (states / scale).round_().to(torch.int8)
-        rounded = pad(rounded, (0, 0, 0, -len(states) % STEP))
+        rounded = pad(rounded, (0, 0, 0, padding_of(len(states))))
         return self._sums(rounded)[: len(states)].mul_(scale)
 
     def _sums(self, states: Tensor) -> Tensor:

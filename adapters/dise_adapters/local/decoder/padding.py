@@ -17,9 +17,10 @@ CPU_MULTIPLE = 8
 consists of such small matmuls that 61 keys take longer than 64.
 """
 
-STEP, LONG_STEP, NUM_STEPS = 8, 64, 16
-"""A matmul's rows are padded to one of NUM_STEPS parts of the next power of two, of STEP rows at
-least and LONG_STEP at most: 56 counts up to 2048, and little padding in any of them.
+STEP, FEW_ROWS, NUM_STEPS, LONG_STEP = 8, 32, 16, 64
+"""A matmul's rows are padded to a multiple of STEP up to FEW_ROWS, and beyond to one of NUM_STEPS
+parts of the next power of two, of LONG_STEP rows at most: 60 counts up to 2048, and little padding
+in any of them.
 """
 
 GPU_QUERIES = 32
@@ -50,9 +51,13 @@ def padded_rows(indices: Ids, device: torch.device) -> Ids:
     """
     if is_gpu(device):
         return indices
-    part = (1 << (len(indices) - 1).bit_length()) // NUM_STEPS
-    step = min(max(STEP, part), LONG_STEP)
-    return np.pad(indices, (0, -len(indices) % step))
+    return np.pad(indices, (0, padding_of(len(indices))))
+
+
+def padding_of(num_rows: int) -> int:
+    """Return how many rows of padding padded_rows adds on a CPU."""
+    part = (1 << (num_rows - 1).bit_length()) // NUM_STEPS
+    return -num_rows % (STEP if num_rows <= FEW_ROWS else min(part, LONG_STEP))
 
 
 def key_width(num_keys: int, device: torch.device) -> int:
